@@ -1,0 +1,69 @@
+"""A child of a fork: its calls raise, its end disturbs nobody."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from typing import TYPE_CHECKING, Any
+
+from report import report
+
+import zcoll
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+
+def try_everything() -> list[str]:
+    """Name the errors of a child's calls."""
+    calls: list[Callable[[], Any]] = [
+        lambda: zcoll.allreduce(1),
+        lambda: zcoll.broadcast(1),
+        zcoll.barrier,
+        lambda: zcoll.allreduce_async(1).result(5),
+        lambda: zcoll.world().barrier(),
+    ]
+    errors = []
+    for call in calls:
+        try:
+            errors.append(f"no error but {call()!r}")
+        except RuntimeError as error:
+            errors.append(f"{type(error).__name__}: {error}")
+    return errors
+
+
+def child(sender: Connection) -> None:
+    sender.send(try_everything())
+
+
+def main() -> None:
+    zcoll.initialize()
+    rank = zcoll.replica_rank()
+    before = zcoll.allreduce_async(1)
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=child, args=(sender,))
+    process.start()
+    in_child = receiver.recv()
+    process.join()
+
+    pid = os.fork()
+    if pid == 0:
+        return  # the child ends as a program does, and never tore anything down
+    _, status = os.waitpid(pid, 0)
+
+    report(
+        rank,
+        {
+            "in the child": in_child,
+            "exit of the children": [process.exitcode, status],
+            "in the parent": [before.result(20), zcoll.allreduce(2)],
+        },
+    )
+    zcoll.teardown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Collective calls on Python objects between the processes of a distributed job.
+
+::
+
+    import zcoll
+
+    zcoll.initialize()                      # waits for every replica
+    total = zcoll.allreduce(len(my_batch))  # the sum, on every replica
+    config = zcoll.broadcast(config)        # rank 0's, on every replica
+    zcoll.teardown()
+"""
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "zcoll runs on Linux and macOS: on Windows, run it inside WSL or a container"
+    )
+
+from zcoll.collective import (
+    allreduce,
+    allreduce_async,
+    barrier,
+    broadcast,
+    initialize,
+    is_initialized,
+    num_replicas,
+    replica_rank,
+    teardown,
+    world,
+)
+from zcoll.communicator import Communicator, connect
+from zcoll.errors import (
+    AlreadyInitializedError,
+    AuthenticationError,
+    ClosedError,
+    CollectiveError,
+    CollectiveTimeoutError,
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    GroupError,
+    MismatchError,
+    NotInitializedError,
+    ProtocolError,
+    ReduceError,
+    ReentrantCallError,
+    RejectedError,
+    RendezvousError,
+    RendezvousTimeoutError,
+    ReplicaExitedError,
+    ReplicaLostError,
+    SecurityError,
+    ZcollError,
+)
+from zcoll.futures import Future
+from zcoll.reducer import default_reduce_fn
+from zcoll.version import __version__
+
+__all__ = [
+    "AlreadyInitializedError",
+    "AuthenticationError",
+    "ClosedError",
+    "CollectiveError",
+    "CollectiveTimeoutError",
+    "Communicator",
+    "ConfigurationError",
+    "DecodeError",
+    "EncodeError",
+    "Future",
+    "GroupError",
+    "MismatchError",
+    "NotInitializedError",
+    "ProtocolError",
+    "ReduceError",
+    "ReentrantCallError",
+    "RejectedError",
+    "RendezvousError",
+    "RendezvousTimeoutError",
+    "ReplicaExitedError",
+    "ReplicaLostError",
+    "SecurityError",
+    "ZcollError",
+    "__version__",
+    "allreduce",
+    "allreduce_async",
+    "barrier",
+    "broadcast",
+    "connect",
+    "default_reduce_fn",
+    "initialize",
+    "is_initialized",
+    "num_replicas",
+    "replica_rank",
+    "teardown",
+    "world",
+]

@@ -1,0 +1,25 @@
+"""Where in the user's code a call was made."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def call_site() -> str:
+    """The innermost line outside this package, as ``train.py:88 main``."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    code = frame.f_code
+    return f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _short(path: str) -> str:
+    """A file as people name it: relative to here, if it is below."""
+    here = os.getcwd() + os.sep
+    return path[len(here) :] if path.startswith(here) else path

@@ -1,0 +1,143 @@
+"""Collectives of one default group, as in ``adaptdl.collective``."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from zcoll.communicator import Communicator, connect
+from zcoll.errors import AlreadyInitializedError, GroupError, NotInitializedError
+from zcoll.reducer import default_reduce_fn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.futures import Future
+
+T = TypeVar("T")
+
+_world: Communicator | None = None
+_lock = threading.Lock()
+
+
+def initialize(
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    replica_rank: int | None = None,
+    num_replicas: int | None = None,
+    *,
+    secret: str | bytes | None = None,
+    timeout: float | None = None,
+    bind_addr: str | None = None,
+    job_id: str | None = None,
+) -> None:
+    """Join the default group, and wait until it is complete.
+
+    The arguments, and where they come from when they are not given, are those of
+    :func:`zcoll.connect`; so are the errors.
+
+    Raises:
+        AlreadyInitializedError: It is initialized. Call :func:`teardown` first.
+    """
+    global _world  # noqa: PLW0603 - the default group is the point of this module
+    with _lock:
+        if _world is not None:
+            raise AlreadyInitializedError(
+                "zcoll is already initialized: call teardown() before initialize()"
+            )
+        _world = connect(
+            master_addr,
+            master_port,
+            replica_rank,
+            num_replicas,
+            secret=secret,
+            timeout=timeout,
+            bind_addr=bind_addr,
+            job_id=job_id,
+        )
+
+
+def teardown(*, timeout: float | None = None) -> None:
+    """Leave the default group: :meth:`Communicator.teardown`.
+
+    Afterwards :func:`initialize` works again, any number of times.
+
+    Args:
+        timeout: The limit in seconds. When it runs out the group is still there.
+
+    Raises:
+        NotInitializedError: There is no default group.
+        CollectiveTimeoutError: Not everybody has called it in time.
+        GroupError: The group ended otherwise before everybody called it.
+    """
+    global _world  # noqa: PLW0603 - as above
+    group = world()
+    try:
+        group.teardown(timeout=timeout)
+    except GroupError:
+        _world = None
+        raise
+    _world = None
+
+
+def world() -> Communicator:
+    """The default group.
+
+    Raises:
+        NotInitializedError: There is none.
+    """
+    if _world is None:
+        raise NotInitializedError(
+            "zcoll is not initialized: call zcoll.initialize() on every replica first"
+        )
+    return _world
+
+
+def is_initialized() -> bool:
+    """Whether there is a default group."""
+    return _world is not None
+
+
+def replica_rank() -> int:
+    """This replica's rank in the default group.
+
+    Raises:
+        NotInitializedError: There is none.
+    """
+    return world().replica_rank
+
+
+def num_replicas() -> int:
+    """The size of the default group.
+
+    Raises:
+        NotInitializedError: There is none.
+    """
+    return world().num_replicas
+
+
+def allreduce(
+    value: T,
+    reduce_fn: Callable[[T, T], T] = default_reduce_fn,
+    *,
+    timeout: float | None = None,
+) -> T:
+    """Reduce the values of all replicas: :meth:`Communicator.allreduce`."""
+    return world().allreduce(value, reduce_fn, timeout=timeout)
+
+
+def allreduce_async(
+    value: T, reduce_fn: Callable[[T, T], T] = default_reduce_fn
+) -> Future[T]:
+    """Start an allreduce: :meth:`Communicator.allreduce_async`."""
+    return world().allreduce_async(value, reduce_fn)
+
+
+def broadcast(value: T, *, root: int = 0, timeout: float | None = None) -> T:
+    """Give everybody the root's value: :meth:`Communicator.broadcast`."""
+    return world().broadcast(value, root=root, timeout=timeout)
+
+
+def barrier(*, timeout: float | None = None) -> None:
+    """Wait until every replica has called it: :meth:`Communicator.barrier`."""
+    world().barrier(timeout=timeout)

@@ -1,0 +1,87 @@
+"""The engine of one replica alone: no port, no thread, no socket."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ClosedError
+from zcoll.futures import Future
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.engine.engine import Request
+    from zcoll.operations import Operation
+    from zcoll.protocol.events import Identity
+    from zcoll.wire import Payload
+
+
+class Alone:
+    """Ends every call at once: its result is a copy of what was contributed.
+
+    Args:
+        identity: Who this replica is.
+    """
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self._calls = 0
+        self._left = False
+        self._pid = os.getpid()
+
+    @property
+    def over(self) -> bool:
+        """Whether this replica has left."""
+        return self._left
+
+    def new_future(self, operation: Operation, site: str) -> Future[Any]:
+        """A future for a call of this engine."""
+        return Future(operation, site, explain=_never, run_callback=_at_once)
+
+    def submit(self, request: Request) -> None:
+        """Make a call.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        self.check()
+        self._calls += 1
+        future = request.future
+        future.seq = self._calls
+        error = request.encode_error(0)
+        if error is not None:
+            error.seq, error.__cause__ = self._calls, request.cause
+            future.fail(error)
+            return
+        if request.payload is not None:
+            request.payload.snapshot()
+        future.deliver(request.payload)
+
+    def check(self) -> None:
+        """Refuse calls that can no longer be made.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "this process was forked from a replica: initialize again"
+            )
+        if self._left:
+            raise ClosedError("the group is closed: initialize again")
+
+    def keep(self, payload: Payload) -> None:
+        """Copy what a call still needs: nothing, since every call has ended."""
+
+    def leave(self, reason: str = "", *, wait: bool = True) -> None:
+        """Leave the group."""
+        self._left = True
+
+
+def _at_once(job: Callable[[], None]) -> None:
+    job()
+
+
+def _never(future: Future[Any], timeout: float) -> Exception:
+    raise AssertionError("a call of one replica alone has ended when it returns")

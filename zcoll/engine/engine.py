@@ -1,0 +1,388 @@
+"""One replica's engine: a loop thread that feeds its machine and obeys it.
+
+Programs hand over calls and wait on futures; everything else happens on the loop
+thread, which alone touches the machines and the sockets. The user's code (reduce
+functions, callbacks, unpickling) never runs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from zcoll import codec
+from zcoll.worker import Worker
+from zcoll.errors import (
+    ClosedError,
+    CollectiveTimeoutError,
+    EncodeError,
+    GroupError,
+    ZcollError,
+    name_ranks,
+)
+from zcoll.futures import Future
+from zcoll.protocol.events import Deliver, Fail, Joined, Missing, Note, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.errors import CollectiveError
+    from zcoll.operations import Operation
+    from zcoll.protocol.events import Identity
+    from zcoll.protocol.replica import Replica
+    from zcoll.wire import Payload
+
+_log = logging.getLogger("zcoll.engine")
+
+IDLE = 0.1  # seconds of sleep at most, so that times are noticed
+DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
+ANSWER_LIMIT = 0.5  # seconds that a timed-out call waits for rank 0's report
+NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
+
+
+@dataclass(slots=True)
+class Request:
+    """A call on its way from the program to the loop thread.
+
+    Attributes:
+        operation: What is called.
+        root: Its root.
+        site: The user's line that calls it.
+        payload: This replica's part, if it has one.
+        cause: Why its part could not be encoded, instead of a payload.
+        reduce_fn: Rank 0's reduce function, if the operation folds.
+        future: What the program waits on.
+    """
+
+    operation: Operation
+    root: int
+    site: str
+    payload: Payload | None
+    cause: Exception | None
+    reduce_fn: Callable[[Any, Any], Any] | None
+    future: Future[Any]
+
+    def encode_error(self, rank: int) -> CollectiveError | None:
+        """What the other replicas are told instead of a payload."""
+        if self.cause is None:
+            return None
+        return EncodeError(
+            f"its value cannot be pickled: {codec.describe(self.cause)}",
+            op=self.operation.name,
+            rank=rank,
+            site=self.site,
+            remote_traceback=codec.trace(self.cause),
+        )
+
+
+class Engine:
+    """What the engines of rank 0 and of the others share.
+
+    Args:
+        identity: Who this replica is.
+        replica: Its machine.
+
+    Attributes:
+        identity: Who this replica is.
+        joined: Set when the group is complete, or will not come together.
+        refusal: Why it will not, or None.
+    """
+
+    def __init__(self, identity: Identity, replica: Replica) -> None:
+        self.identity = identity
+        self.joined = threading.Event()
+        self.refusal: ZcollError | None = None
+        self._replica = replica
+        self._futures: dict[int, Future[Any]] = {}
+        self._causes: dict[int, Exception] = {}  # local exceptions behind errors
+        self._questions: dict[int, list[Callable[[Missing], None]]] = {}
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._wake_in, self._wake_out = os.pipe()
+        for end in (self._wake_in, self._wake_out):
+            os.set_blocking(end, False)
+        self._sleeping = False
+        self._poller = zmq.Poller()
+        self._poller.register(self._wake_in, zmq.POLLIN)
+        self._thread = threading.Thread(
+            target=self._run, name="zcoll-loop", daemon=True
+        )
+        self._callbacks: Worker | None = None
+        self._closing = threading.Lock()
+        self._leaving = False
+        self._ended = False
+        self._progress: Any = None
+        self._progress_at = 0.0
+        self._noted: dict[str, float] = {}
+        self._pid = os.getpid()
+
+    # --- for the program's threads ------------------------------------------------------
+
+    def new_future(self, operation: Operation, site: str) -> Future[Any]:
+        """A future for a call of this engine."""
+        return Future(
+            operation, site, explain=self._explain, run_callback=self._run_callback
+        )
+
+    def submit(self, request: Request) -> None:
+        """Make a call. It is numbered in the order of submission.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        self.check()
+        self._post(lambda: self._take_call(request))
+        if self._ended:
+            self._fail_late(request.future)
+
+    def check(self) -> None:
+        """Refuse calls that can no longer be made.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"this process (pid {os.getpid()}) was forked from replica "
+                f"{self.identity.rank} (pid {self._pid}): only the parent belongs to "
+                "the group. Initialize zcoll after the fork, or start processes by spawn"
+            )
+        if self._leaving or self._ended:
+            raise ClosedError(
+                f"replica {self.identity.rank} has left the group: initialize again "
+                "before the next call"
+            )
+
+    def keep(self, payload: Payload) -> None:
+        """Copy what a call still needs of memory that the caller gets back."""
+        done = threading.Event()
+
+        def copy_it() -> None:
+            payload.snapshot()
+            done.set()
+
+        self._post(copy_it)
+        while not done.wait(0.1) and self._thread.is_alive():
+            pass
+
+    def leave(self, reason: str = "", *, wait: bool = True) -> None:
+        """Leave the group: deliver what was sent, say goodbye, close everything.
+
+        It takes at most ``DRAIN_LIMIT`` seconds after the last progress. Again, or
+        in a forked child, it does nothing.
+
+        Args:
+            reason: Why, for the others' errors.
+            wait: Whether to wait until everything is closed.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._closing:
+            first, self._leaving = not self._leaving, True
+        if first:
+            self._post(lambda: self._replica.leave(reason))
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    @property
+    def over(self) -> bool:
+        """Whether the group has ended, or this replica has left it."""
+        return self._leaving or self._ended or self._replica.over
+
+    def _post(self, job: Callable[[], object]) -> None:
+        self._inbox.append(job)
+        if self._sleeping:
+            self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_out, b"\0")
+
+    def _run_callback(self, job: Callable[[], None]) -> None:
+        if self._callbacks is None:
+            with self._closing:
+                if self._callbacks is None:
+                    self._callbacks = Worker("zcoll-callbacks")
+        self._callbacks.submit(job)
+
+    def _explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
+        """Ask rank 0 who is missing in a call that has run out of time.
+
+        The question goes the way of everything else, so an outcome that was sent
+        before the answer arrives before it.
+        """
+        answered = threading.Event()
+        answers: list[Missing] = []
+
+        def note(answer: Missing) -> None:
+            answers.append(answer)
+            answered.set()
+
+        def ask() -> None:
+            if future.done():
+                answered.set()
+                return
+            self._questions.setdefault(future.seq, []).append(note)
+            self._replica.ask(future.seq)
+
+        self._post(ask)
+        answered.wait(ANSWER_LIMIT)
+        if answers:
+            missing, text = answers[0].ranks, f"{name_ranks(answers[0].ranks)} missing"
+            text += f" ({answers[0].text})" if missing else ""
+        else:
+            missing = [0]
+            silent = time.monotonic() - self._replica.heard
+            text = f"rank 0 does not answer; it was heard of {silent:.1f} s ago"
+        return CollectiveTimeoutError(
+            text,
+            missing=missing,
+            timeout=timeout,
+            op=future.operation.name,
+            seq=future.seq,
+            site=future.site,
+            future=future,
+        )
+
+    # --- the loop thread -------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the loop thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        error: Exception = ClosedError(
+            f"replica {self.identity.rank} has left the group"
+        )
+        try:
+            while not (self._leaving and self._drained()):
+                self._step()
+        except Exception as broken:
+            _log.exception("zcoll's loop has failed: this is a bug of zcoll")
+            error = GroupError(f"zcoll's loop has failed: {codec.describe(broken)}")
+        finally:
+            self._end(error)
+
+    def _step(self) -> None:
+        """Sleep until something happens, and do everything that it asks for."""
+        self._sleeping = True
+        pause = 0.0 if self._inbox else self._pause()
+        ready = {source for source, _ in self._poller.poll(int(pause * 1000))}
+        self._sleeping = False
+        if self._wake_in in ready:
+            os.read(self._wake_in, 4096)
+        while self._inbox:
+            self._inbox.popleft()()
+        now = time.monotonic()
+        self._receive(ready, now)
+        self._tick(now)
+        self._obey(now)
+
+    def _pause(self) -> float:
+        """How long the loop may sleep, in seconds."""
+        return IDLE
+
+    def _receive(self, ready: set[Any], now: float) -> None:
+        """Take in what has arrived at the sockets that are ready."""
+        raise NotImplementedError
+
+    def _tick(self, now: float) -> None:
+        """Tell the machines the time."""
+        raise NotImplementedError
+
+    def _obey(self, now: float) -> None:
+        """Carry out what the machines have decided."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Close the sockets."""
+        raise NotImplementedError
+
+    def _state_of_drain(self) -> tuple[bool, Any]:
+        """Whether nothing is left to deliver, and what changes with progress."""
+        raise NotImplementedError
+
+    def _drained(self) -> bool:
+        """Whether a replica that leaves may go."""
+        now = time.monotonic()
+        if self._inbox:
+            return False
+        done, progress = self._state_of_drain()
+        if progress != self._progress or not self._progress_at:
+            self._progress, self._progress_at = progress, now
+        return done or now - self._progress_at > DRAIN_LIMIT
+
+    def _take_call(self, request: Request) -> int:
+        seq = self._replica.call(
+            request.operation,
+            request.root,
+            request.site,
+            request.payload,
+            request.encode_error(self.identity.rank),
+        )
+        request.future.seq = seq
+        self._futures[seq] = request.future
+        if request.cause is not None:
+            self._causes[seq] = request.cause
+        return seq
+
+    def _inform(self, instruction: object, now: float) -> None:
+        """Pass what the replica's machine says on to the program."""
+        if isinstance(instruction, Deliver):
+            self._causes.pop(instruction.seq, None)
+            self._futures.pop(instruction.seq).deliver(instruction.payload)
+        elif isinstance(instruction, Fail):
+            self._fail(instruction)
+        elif isinstance(instruction, Joined):
+            self.joined.set()
+        elif isinstance(instruction, Refused):
+            self.refusal = instruction.error
+            self.joined.set()
+        elif isinstance(instruction, Missing):
+            for note in self._questions.pop(instruction.seq, []):
+                note(instruction)
+        elif isinstance(instruction, Note):
+            self._log_note(instruction, now)
+
+    def _fail(self, instruction: Fail) -> None:
+        error = copy.copy(instruction.error)  # its traceback will be its own
+        error.__cause__ = self._causes.pop(instruction.seq, None)
+        self._futures.pop(instruction.seq).fail(error)
+
+    def _log_note(self, note: Note, now: float) -> None:
+        if note.topic and now - self._noted.get(note.topic, -1e9) < NOTE_INTERVAL:
+            return
+        self._noted[note.topic] = now
+        _log.log(logging.WARNING if note.warning else logging.INFO, "%s", note.text)
+
+    def _end(self, error: Exception) -> None:
+        """Close everything; nobody may be left waiting."""
+        self._ended = True
+        with contextlib.suppress(Exception):
+            self._close()
+        while self._inbox:
+            with contextlib.suppress(Exception):
+                self._inbox.popleft()()
+        for future in list(self._futures.values()):
+            if not future.done():
+                future.fail(copy.copy(error))
+        self._futures.clear()
+        self.joined.set()
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+        if self._callbacks is not None:
+            self._callbacks.stop()
+
+    def _fail_late(self, future: Future[Any]) -> None:
+        """The loop ended while a call was on its way to it."""
+        self._thread.join()
+        if not future.done():
+            future.fail(ClosedError("the group ended before this call was made"))

@@ -1,0 +1,65 @@
+"""The ends of a program, and forks: nobody is left waiting, nothing hangs.
+
+A program that ends without teardown still delivers what it has sent. ``atexit``
+does not run in children of ``multiprocessing``; its ``Finalize`` does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pathlib
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from zcoll import codec
+from zcoll.errors import GroupError
+
+if TYPE_CHECKING:
+    from zcoll.engine.engine import Engine
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_lock = threading.Lock()
+_hooked: set[int] = set()  # processes whose multiprocessing calls us at the end
+
+
+def watch(engine: Engine, report_dir: str | None) -> None:
+    """Let this engine leave its group when the program ends."""
+    with _lock:
+        _engines.add(engine)
+        if report_dir is not None:
+            _reports[engine] = report_dir
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None and os.getpid() not in _hooked:
+            _hooked.add(os.getpid())
+            multiprocessing.Finalize(None, leave_all, exitpriority=100)
+
+
+def leave_all() -> None:
+    """The program ends: leave every group, and say why if there is a reason."""
+    error = getattr(sys, "last_value", None)
+    reason = "" if error is None else codec.describe(error)
+    engines = list(_engines)
+    for engine in engines:
+        _report(engine, error)
+        engine.leave(reason, wait=False)
+    for engine in engines:
+        engine.leave()
+
+
+def _report(engine: Engine, error: BaseException | None) -> None:
+    """Tell ``zcoll run`` when this replica only ends because of another one."""
+    directory = _reports.get(engine)
+    if directory is not None and isinstance(error, GroupError):
+        path = pathlib.Path(directory) / f"{engine.identity.rank}.told"
+        try:
+            path.touch(mode=0o600)
+        except OSError:
+            return  # the launcher is gone, or was never there
+
+
+_reports: weakref.WeakKeyDictionary[Engine, str] = weakref.WeakKeyDictionary()
+
+atexit.register(leave_all)

@@ -1,0 +1,197 @@
+"""The engine of rank 0: the coordinator, and rank 0's own replica beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from zcoll import codec
+from zcoll.engine.engine import Engine, Request
+from zcoll.worker import Worker
+from zcoll.errors import DecodeError, EncodeError, ProtocolError, ReduceError
+from zcoll.protocol.events import LOCAL, Fold, Note, Send
+from zcoll.reducer import Fold as Reduction
+from zcoll.wire import Payload, pack, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.errors import CollectiveError
+    from zcoll.protocol.coordinator import Coordinator
+    from zcoll.protocol.events import Identity
+    from zcoll.protocol.replica import Replica
+    from zcoll.transport.sockets import Router
+
+BATCH = 256  # messages taken in before outcomes go out
+
+# Seconds after a connection has ended at which all peers are probed. libzmq tells
+# that one ended, not whose; and the first send after it may still succeed.
+PROBES = (0.0, 0.01, 0.05, 0.2)
+
+
+class Hub(Engine):
+    """A ROUTER socket, the coordinator, and a replica's machine."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        replica: Replica,
+        coordinator: Coordinator,
+        router: Router,
+    ) -> None:
+        super().__init__(identity, replica)
+        self._coordinator = coordinator
+        self._router = router
+        self._reductions: dict[int, Reduction] = {}  # by seq; the folder's own
+        self._reduce_fns: dict[int, tuple[Callable[[Any, Any], Any], str, str]] = {}
+        self._folder = Worker("zcoll-fold")
+        self._probes: list[float] = []
+        for socket in (router.socket, router.monitor, router.zap):
+            if socket is not None:
+                self._poller.register(socket, zmq.POLLIN)
+
+    @property
+    def waiting_for(self) -> list[int]:
+        """The ranks that are missing."""
+        return self._coordinator.membership.absent
+
+    # --- the loop -----------------------------------------------------------------------
+
+    def _pause(self) -> float:
+        return 0.005 if self._probes else super()._pause()
+
+    def _receive(self, ready: set[Any], now: float) -> None:
+        if self._router.zap in ready:
+            self._router.admit()
+        if self._router.monitor in ready and self._router.broken():
+            self._probes = [now + after for after in PROBES]
+        if self._router.socket in ready:
+            self._receive_messages(now)
+
+    def _receive_messages(self, now: float) -> None:
+        for _ in range(BATCH):
+            received = self._router.receive()
+            if received is None:
+                break
+            peer, frames = received
+            try:
+                message = parse(frames)
+            except ProtocolError as error:
+                self._coordinator.misbehaved(peer, error)
+            else:
+                self._coordinator.receive(peer, message, now)
+
+    def _tick(self, now: float) -> None:
+        if self._probes and now >= self._probes[0]:
+            self._probes = [at for at in self._probes if at > now]
+            self._coordinator.probe()
+        self._coordinator.tick(now)
+        self._replica.tick(now)
+
+    def _obey(self, now: float) -> None:
+        busy = True
+        while busy:
+            busy = False
+            for instruction in self._coordinator.take():
+                busy = True
+                if isinstance(instruction, Send):
+                    self._dispatch(instruction, now)
+                elif isinstance(instruction, Fold):
+                    self._start_fold(instruction)
+                else:
+                    self._inform(instruction, now)
+            for answer in self._replica.take():
+                busy = True
+                if isinstance(answer, Send):
+                    self._coordinator.receive(LOCAL, answer.message, now)
+                else:
+                    self._inform(answer, now)
+
+    def _dispatch(self, send: Send, now: float) -> None:
+        if send.peer == LOCAL:
+            self._replica.receive(send.message, now)
+        elif not self._router.send(send.peer, pack(send.message)):
+            self._coordinator.unreachable(send.peer, now)
+
+    def _state_of_drain(self) -> tuple[bool, Any]:
+        return self._coordinator.drained, self._coordinator.progress
+
+    def _close(self) -> None:
+        self._folder.stop()
+        self._router.close()
+
+    # --- the fold -----------------------------------------------------------------------
+
+    def _take_call(self, request: Request) -> int:
+        seq = super()._take_call(request)
+        if request.reduce_fn is not None:
+            name, site = request.operation.name, request.site
+            self._reduce_fns[seq] = (request.reduce_fn, name, site)
+        return seq
+
+    def _inform(self, instruction: object, now: float) -> None:
+        super()._inform(instruction, now)
+        if not isinstance(instruction, Note):
+            self._reduce_fns.pop(getattr(instruction, "seq", 0), None)
+
+    def _start_fold(self, fold: Fold) -> None:
+        reduce_fn, name, site = self._reduce_fns[fold.seq]
+
+        def job() -> None:
+            result, error = self._fold(fold, reduce_fn)
+            cause = None
+            if error is not None:
+                error.op, error.seq, error.site = name, fold.seq, site
+                cause, error.__cause__ = error.__cause__, None
+            self._post(lambda: self._folded(fold.seq, result, error, cause))
+
+        self._folder.submit(job)
+
+    def _fold(
+        self, fold: Fold, reduce_fn: Callable[[Any, Any], Any]
+    ) -> tuple[Payload | None, CollectiveError | None]:
+        """Fold some operands, on the folder's thread: this is the user's code."""
+        reduction = self._reductions.pop(fold.seq, None) or Reduction(reduce_fn)
+        for rank, payload in fold.operands:
+            try:
+                operand = codec.decode(payload)
+            except BaseException as error:
+                text = (
+                    f"its value cannot be unpickled at rank 0: {codec.describe(error)}"
+                )
+                return None, _failed(DecodeError, text, rank, error)
+            try:
+                reduction.add(operand)
+            except BaseException as error:
+                text = f"the reduce function raised {codec.describe(error)}"
+                return None, _failed(ReduceError, text, 0, error)
+        if not fold.last:
+            self._reductions[fold.seq] = reduction
+            return None, None
+        try:
+            result = codec.encode(reduction.result)
+        except BaseException as error:
+            text = f"the result cannot be pickled: {codec.describe(error)}"
+            return None, _failed(EncodeError, text, 0, error)
+        result.snapshot()  # the reduce function may have kept what it returned
+        return result, None
+
+    def _folded(
+        self,
+        seq: int,
+        result: Payload | None,
+        error: CollectiveError | None,
+        cause: BaseException | None,
+    ) -> None:
+        if isinstance(cause, Exception):
+            self._causes[seq] = cause
+        self._coordinator.folded(seq, result, error)
+
+
+def _failed(
+    kind: type[CollectiveError], text: str, rank: int, error: BaseException
+) -> CollectiveError:
+    failure = kind(text, rank=rank, remote_traceback=codec.trace(error))
+    failure.__cause__ = error
+    return failure

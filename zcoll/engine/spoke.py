@@ -1,0 +1,88 @@
+"""The engine of a replica that is not rank 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from zcoll.engine.engine import Engine
+from zcoll.errors import ProtocolError
+from zcoll.protocol.events import Send
+from zcoll.transport.sockets import Event
+from zcoll.wire import pack, parse
+
+if TYPE_CHECKING:
+    from zcoll.protocol.events import Identity
+    from zcoll.protocol.replica import Replica
+    from zcoll.transport.sockets import Dealer
+
+BATCH = 32  # messages taken in before acknowledgements go out
+
+
+class Spoke(Engine):
+    """A DEALER socket and a replica's machine.
+
+    Attributes:
+        refusals: When handshakes were refused: first time and last time, or None.
+        connected: Whether a connection has ever stood.
+    """
+
+    def __init__(self, identity: Identity, replica: Replica, dealer: Dealer) -> None:
+        super().__init__(identity, replica)
+        self.refusals: tuple[float, float] | None = None
+        self.connected = False
+        self._dealer = dealer
+        self._poller.register(dealer.socket, zmq.POLLIN)
+        self._poller.register(dealer.monitor, zmq.POLLIN)
+
+    @property
+    def waiting_for(self) -> list[int]:
+        """The ranks that are missing, as far as it is known."""
+        return self._replica.waiting_for
+
+    def _receive(self, ready: set[Any], now: float) -> None:
+        # A connection's end is read before its last messages, and applied after.
+        events = self._dealer.events() if self._dealer.monitor in ready else []
+        if self._dealer.socket in ready or events:
+            self._receive_messages(now)
+        for event in events:
+            self._apply(event, now)
+
+    def _receive_messages(self, now: float) -> None:
+        for _ in range(BATCH):
+            frames = self._dealer.receive()
+            if frames is None:
+                break
+            try:
+                self._replica.receive(parse(frames), now)
+            except ProtocolError as error:
+                self._replica.misled(error)
+
+    def _apply(self, event: Event, now: float) -> None:
+        if event is Event.CONNECTED:
+            self.refusals, self.connected = None, True
+            self._replica.connected(now)
+        elif event is Event.DISCONNECTED:
+            self._replica.disconnected(now)
+        else:
+            first = now if self.refusals is None else self.refusals[0]
+            self.refusals = (first, now)
+
+    def _tick(self, now: float) -> None:
+        self._replica.tick(now)
+
+    def _obey(self, now: float) -> None:
+        while instructions := self._replica.take():
+            for instruction in instructions:
+                if isinstance(instruction, Send):
+                    # What is not sent here is sent again after the reconnect.
+                    self._dealer.send(pack(instruction.message))
+                else:
+                    self._inform(instruction, now)
+
+    def _state_of_drain(self) -> tuple[bool, Any]:
+        return self._replica.gone, self._replica.acknowledged
+
+    def _close(self) -> None:
+        self._dealer.close()

@@ -1,0 +1,157 @@
+"""The result of an asynchronous call."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from zcoll import codec
+from zcoll.worker import refuse_inside_user_code
+from zcoll.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from zcoll.operations import Operation
+    from zcoll.wire import Payload
+
+T = TypeVar("T")
+_log = logging.getLogger("zcoll.futures")
+
+
+class Future(concurrent.futures.Future[T], Generic[T]):
+    """A ``concurrent.futures.Future`` that can also be awaited.
+
+    ``concurrent.futures.wait``, ``as_completed`` and ``asyncio.wrap_future`` work
+    with it. Results may be collected in any order. ``cancel()`` is False: one
+    replica cannot take a call back. Callbacks run on a thread of their own.
+
+    Attributes:
+        operation: What was called.
+        site: The user's line that called it.
+        seq: The call's number in its group; 0 until it is numbered.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        site: str,
+        *,
+        explain: Callable[[Future[Any], float], Exception],
+        run_callback: Callable[[Callable[[], None]], None],
+    ) -> None:
+        super().__init__()
+        self.operation = operation
+        self.site = site
+        self.seq = 0
+        self._explain = explain
+        self._run_callback = run_callback
+        self._decoding = threading.Lock()
+        self._payload: Payload | None = None
+        self._value: Any = None
+        self._decode_error: DecodeError | None = None
+        self.set_running_or_notify_cancel()  # so that cancel() is False
+
+    def deliver(self, payload: Payload | None) -> None:
+        """The engine's side: the call has this outcome."""
+        self._payload = payload
+        self.set_result(cast("T", None))  # decoded when it is asked for
+
+    def fail(self, error: Exception) -> None:
+        """The engine's side: the call has this error."""
+        self.set_exception(error)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the call's result.
+
+        Args:
+            timeout: The limit in seconds, or None for no limit.
+
+        Returns:
+            The result. Every call of this method gives the same object.
+
+        Raises:
+            CollectiveTimeoutError: The call did not end in time. It is still in
+                flight: wait again.
+            CollectiveError: The call failed; the group goes on.
+            GroupError: The group is over.
+            ReentrantCallError: Called inside a reduce function or a callback
+                before the call has ended.
+        """
+        self._wait(timeout)
+        super().result(0)
+        self._decode()
+        if self._decode_error is not None:
+            raise self._decode_error
+        value: T = self._value
+        return value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the call's error; None if it has a result.
+
+        Args:
+            timeout: The limit in seconds, or None for no limit.
+
+        Raises:
+            CollectiveTimeoutError: The call did not end in time.
+            ReentrantCallError: As for :meth:`result`.
+        """
+        self._wait(timeout)
+        error = super().exception(0)
+        if error is None:
+            self._decode()
+            error = self._decode_error
+        return error
+
+    def add_done_callback(
+        self, fn: Callable[[concurrent.futures.Future[T]], object]
+    ) -> None:
+        """Call ``fn(future)`` once the call has ended, on a thread for callbacks.
+
+        What it raises is logged and ignored, as by any future.
+        """
+
+        def run() -> None:
+            try:
+                fn(self)
+            except Exception:
+                _log.exception("exception calling callback for %r", self)
+
+        super().add_done_callback(lambda _: self._run_callback(run))
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait without blocking the event loop.
+
+        Cancelling the task that awaits does not cancel the call.
+        """
+        return asyncio.wrap_future(self).__await__()
+
+    def _wait(self, timeout: float | None) -> None:
+        if self.done():
+            return
+        refuse_inside_user_code("waiting for a result")
+        done, _ = concurrent.futures.wait([self], timeout)
+        if not done:
+            error = self._explain(self, timeout or 0.0)
+            if not self.done():  # else it ended while the question was on its way
+                raise error
+
+    def _decode(self) -> None:
+        """Unpickle the outcome, once, on the thread that asks for it."""
+        with self._decoding:
+            payload, self._payload = self._payload, None
+            if payload is None:
+                return
+            try:
+                self._value = codec.decode(payload)
+            except Exception as error:
+                self._decode_error = DecodeError(
+                    f"its result cannot be unpickled here: {codec.describe(error)}",
+                    op=self.operation.name,
+                    seq=self.seq,
+                    site=self.site,
+                )
+                self._decode_error.__cause__ = error

@@ -1,0 +1,1 @@
+"""What the environment says of this replica's place in its job."""

@@ -1,0 +1,256 @@
+"""Arguments and environment variables become settings.
+
+What is not given as an argument comes from ``ZCOLL_*``, then from AdaptDL's
+``ADAPTDL_*``, then from AdaptDL's defaults: one replica alone. This package is the
+only one that reads the environment.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zcoll.errors import ConfigurationError
+from zcoll.security import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_ADDR = "0.0.0.0"  # noqa: S104 - AdaptDL's; without a secret: this host only
+DEFAULT_TIMEOUT = 300.0  # seconds for the group to come together
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where this replica stands in its group.
+
+    Attributes:
+        master_addr: The address of rank 0.
+        master_port: The port of rank 0; 0 for one replica alone.
+        rank: This replica's rank.
+        num_replicas: The size of the group.
+        secret: The group's secret, or None for a group of this host and user.
+        bind_addr: Where rank 0 listens, if not on ``master_addr``.
+        job: The job's name, or "".
+        timeout: Seconds for the group to come together.
+        call_timeout: Seconds for a call that names no limit, or None.
+        listen_fd: A listening socket that a launcher has handed over, or None.
+        report_dir: Where ``zcoll run`` reads how a replica ended, or None.
+    """
+
+    master_addr: str
+    master_port: int
+    rank: int
+    num_replicas: int
+    secret: Secret | None
+    bind_addr: str | None
+    job: str
+    timeout: float
+    call_timeout: float | None
+    listen_fd: int | None
+    report_dir: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A group to look at from outside, as ``zcoll ping`` does."""
+
+    master_addr: str
+    master_port: int
+    secret: Secret | None
+
+
+class _Source:
+    """Looks a setting up under its names, and says which one it came from."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def text(self, *names: str) -> tuple[str, str] | None:
+        """The first of these variables that is set: its value and its name."""
+        for name in names:
+            value = self._environ.get(name)
+            if value is not None and value.strip():
+                return value.strip(), name
+        return None
+
+    def integer(
+        self, given: int | None, argument: str, *names: str
+    ) -> tuple[int, str] | None:
+        """An argument if it is given, else the first variable that is set."""
+        if given is not None:
+            if isinstance(given, bool) or not hasattr(given, "__index__"):
+                raise ConfigurationError(f"{argument} must be an int, not {given!r}")
+            return given.__index__(), f"{argument}="
+        found = self.text(*names)
+        if found is None:
+            return None
+        try:
+            return int(found[0]), found[1]
+        except ValueError:
+            raise ConfigurationError(
+                f"{found[1]}={found[0]!r} is not a whole number"
+            ) from None
+
+    def seconds(self, given: float | None, argument: str, *names: str) -> float | None:
+        """A limit in seconds, from an argument or a variable."""
+        value, source = given, argument
+        found = self.text(*names) if given is None else None
+        if found is not None:
+            source = found[1]
+            try:
+                value = float(found[0])
+            except ValueError:
+                raise ConfigurationError(
+                    f"{source}={found[0]!r} is not a number of seconds"
+                ) from None
+        return check_timeout(value, source)
+
+
+def check_timeout(value: float | None, source: str = "timeout") -> float | None:
+    """Check a limit in seconds; infinity means none.
+
+    Raises:
+        ConfigurationError: It is negative or not a number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigurationError(f"{source} must be a number of seconds, not {value!r}")
+    if math.isnan(value) or value < 0:
+        raise ConfigurationError(f"{source} must not be negative: {value!r}")
+    return None if math.isinf(value) else float(value)
+
+
+def read_settings(
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    replica_rank: int | None = None,
+    num_replicas: int | None = None,
+    *,
+    secret: str | bytes | None = None,
+    timeout: float | None = None,
+    bind_addr: str | None = None,
+    job_id: str | None = None,
+) -> Settings:
+    """Put arguments, environment and defaults together, and check them.
+
+    Raises:
+        ConfigurationError: A value is wrong, or one is missing that the others need.
+    """
+    source = _Source(os.environ)
+    rank, size = _place_in_group(source, replica_rank, num_replicas)
+    found_secret = _secret(source, secret)
+    address = (
+        (master_addr, "master_addr=")
+        if master_addr is not None
+        else source.text("ZCOLL_MASTER_ADDR", "ADAPTDL_MASTER_ADDR")
+    )
+    port = source.integer(
+        master_port, "master_port", "ZCOLL_MASTER_PORT", "ADAPTDL_MASTER_PORT"
+    ) or (0, "the master port")
+    if size > 1:
+        _check_master(address, *port, secret=found_secret is not None)
+    bind = bind_addr or (source.text("ZCOLL_BIND_ADDR") or (None,))[0]
+    job = job_id or (source.text("ZCOLL_JOB_ID", "ADAPTDL_JOB_ID") or ("",))[0]
+    limit = (
+        source.seconds(timeout, "timeout") if timeout is not None else DEFAULT_TIMEOUT
+    )
+    fd = source.integer(None, "", "ZCOLL_LISTEN_FD")
+    given_by_launcher = master_addr is None and master_port is None
+    return Settings(
+        master_addr=address[0] if address is not None else DEFAULT_ADDR,
+        master_port=port[0],
+        rank=rank,
+        num_replicas=size,
+        secret=found_secret,
+        bind_addr=bind,
+        job=job,
+        timeout=math.inf if limit is None else limit,
+        call_timeout=source.seconds(None, "", "ZCOLL_TIMEOUT"),
+        listen_fd=fd[0] if fd is not None and given_by_launcher and rank == 0 else None,
+        report_dir=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
+    )
+
+
+def read_target(address: str | None, port: int | None) -> Target:
+    """Where the group is that the environment, or an argument, speaks of.
+
+    Raises:
+        ConfigurationError: Nothing says where, or the secret is none.
+    """
+    source = _Source(os.environ)
+    found = source.text("ZCOLL_MASTER_ADDR", "ADAPTDL_MASTER_ADDR")
+    number = source.integer(port, "port", "ZCOLL_MASTER_PORT", "ADAPTDL_MASTER_PORT")
+    if number is None:
+        raise ConfigurationError(
+            "no group to ask: give HOST:PORT, or set ZCOLL_MASTER_ADDR and "
+            "ZCOLL_MASTER_PORT"
+        )
+    default = found[0] if found is not None else DEFAULT_ADDR
+    return Target(address or default, number[0], _secret(source, None))
+
+
+def _place_in_group(
+    source: _Source, replica_rank: int | None, num_replicas: int | None
+) -> tuple[int, int]:
+    rank = source.integer(
+        replica_rank, "replica_rank", "ZCOLL_REPLICA_RANK", "ADAPTDL_REPLICA_RANK"
+    )
+    size = source.integer(
+        num_replicas, "num_replicas", "ZCOLL_NUM_REPLICAS", "ADAPTDL_NUM_REPLICAS"
+    )
+    if size is not None and size[0] < 1:
+        raise ConfigurationError(f"{size[1]} {size[0]}: a group has at least 1 replica")
+    if rank is None and size is not None and size[0] > 1:
+        raise ConfigurationError(
+            f"{size[1].rstrip('=')} says {size[0]} replicas, and nothing says which one "
+            "this is: set ZCOLL_REPLICA_RANK, or give replica_rank="
+        )
+    number = rank[0] if rank is not None else 0
+    if size is None and number != 0:
+        raise ConfigurationError(
+            f"this is replica {number}, and nothing says of how many: set "
+            "ZCOLL_NUM_REPLICAS, or give num_replicas="
+        )
+    total = size[0] if size is not None else 1
+    if not 0 <= number < total:
+        raise ConfigurationError(
+            f"rank {number} is out of range: with {total} replicas, ranks are 0 to "
+            f"{total - 1}"
+        )
+    return number, total
+
+
+def _secret(source: _Source, given: str | bytes | None) -> Secret | None:
+    if given is not None:
+        return Secret.of(given, "secret=")
+    environ = os.environ
+    if "ZCOLL_SECRET" in environ and "ZCOLL_SECRET_FILE" in environ:
+        raise ConfigurationError(
+            "ZCOLL_SECRET and ZCOLL_SECRET_FILE are both set: unset one of them"
+        )
+    # A variable that is set and empty is a mistake, and never "no secret".
+    if "ZCOLL_SECRET" in environ:
+        return Secret.of(environ["ZCOLL_SECRET"], "ZCOLL_SECRET")
+    if "ZCOLL_SECRET_FILE" in environ:
+        return Secret.read(environ["ZCOLL_SECRET_FILE"])
+    return None
+
+
+def _check_master(
+    address: tuple[str, str] | None, port: int, source: str, *, secret: bool
+) -> None:
+    if port == 0:
+        raise ConfigurationError(
+            f"{source} is 0: several replicas need to know rank 0's port: set "
+            "ZCOLL_MASTER_PORT to the same free port on every replica, or give "
+            "master_port="
+        )
+    if address is None and secret:
+        raise ConfigurationError(
+            "a group with a secret uses TCP, and nothing says where rank 0 is: set "
+            "ZCOLL_MASTER_ADDR to its address on every replica, or give master_addr="
+        )

@@ -1,0 +1,297 @@
+"""Rank 0's machine: messages and times in, instructions out.
+
+It ties the table of members to the calls of the group, and both to messages. The
+engine feeds it with what arrives, with the passing of time and with connections
+that it found gone, and carries out what :meth:`Coordinator.take` gives it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import (
+    ProtocolError,
+    ReplicaExitedError,
+    ReplicaLostError,
+    to_fields,
+)
+from zcoll.protocol.calls import Calls, Decide, End, FoldNext, Grant
+from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Fold, Note, Send
+from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zcoll.errors import CollectiveError
+    from zcoll.protocol.calls import Step
+    from zcoll.protocol.events import Identity, Peer, Timing
+    from zcoll.protocol.membership import Member
+    from zcoll.wire import Payload
+
+WORLD = 0  # the group of all replicas
+
+
+class Coordinator:
+    """Rank 0's side of a group.
+
+    Args:
+        own: Rank 0's identity.
+        session: A random number, not 0, that no other group has.
+        job: The job's name.
+        timing: The times.
+    """
+
+    def __init__(self, own: Identity, session: int, job: str, timing: Timing) -> None:
+        self.membership = Membership(own, session, job, timing)
+        self.calls = Calls(list(range(own.num_replicas)))
+        self.progress = 0  # grows with everything that is new
+        self._session = session
+        self._out: list[CoordinatorInstruction] = [
+            Send(Message(Kind.WELCOME, session=session), LOCAL)
+        ]
+        self._announced = False
+        self._active: set[int] = set()  # ranks whose links may have something to send
+
+    def take(self) -> list[CoordinatorInstruction]:
+        """Take the instructions that have come up, in order."""
+        for rank in sorted(self._active):
+            member = self.membership.members[rank]
+            if member.peer is not None:
+                for message in member.link.transmit():
+                    message.session = self._session
+                    self._out.append(Send(message, member.peer))
+        self._active.clear()
+        out, self._out = self._out, []
+        return out
+
+    def _post(self, member: Member, message: Message) -> None:
+        """Queue a numbered message for a member that is there."""
+        if member.state is State.PRESENT:
+            member.link.send(message)
+            self._active.add(member.rank)
+
+    # --- what arrives -------------------------------------------------------------
+
+    def receive(self, peer: Peer, message: Message, now: float) -> None:
+        """A message has come from a peer that knows the secret."""
+        try:
+            self._receive(peer, message, now)
+        except ProtocolError as error:
+            self.misbehaved(peer, error)
+
+    def misbehaved(self, peer: Peer, error: ProtocolError) -> None:
+        """A peer sent what is no message, or one that has no place here."""
+        member = self.membership.by_peer(peer)
+        if isinstance(error, OtherVersionError):
+            fields = {"refusal": Refusal.FINAL.value, "reason": str(error)}
+            self._out.append(Send(Message(Kind.REJECT, body=pack_fields(fields)), peer))
+        if member is None or member.rank == 0:
+            self._out.append(Note(f"dropped: {error}", topic="dropped", warning=True))
+        else:
+            self._lose(member, f"sent a message that makes no sense: {error}")
+
+    def _receive(self, peer: Peer, message: Message, now: float) -> None:
+        kind = message.kind
+        if kind is Kind.HELLO:
+            self._hello(peer, message, now)
+            return
+        if kind is Kind.PING:
+            self._out.append(Send(self._pong(message, now), peer))
+            return
+        member = self.membership.by_peer(peer)
+        if member is None or member.state is not State.PRESENT:
+            if kind is Kind.BEACON:  # once a second: enough to find its way back
+                fields = {"refusal": Refusal.UNKNOWN.value, "reason": "say HELLO first"}
+                reject = Message(Kind.REJECT, body=pack_fields(fields))
+                self._out.append(Send(reject, peer))
+            return
+        if message.session != self._session and peer != LOCAL:
+            return
+        member.heard = now
+        self._active.add(member.rank)
+        self.progress += bool(message.number) or kind is Kind.ACK
+        if member.link.accept(message):
+            self._handle(member, message, now)
+
+    def _handle(self, member: Member, message: Message, now: float) -> None:
+        rank = member.rank
+        if message.kind is Kind.CONTRIBUTE:
+            self._carry_out(self.calls.contribute(rank, message))
+        elif message.kind is Kind.CHUNK and message.payload is not None:
+            self._carry_out(self.calls.complete(rank, message.seq, message.payload))
+        elif message.kind is Kind.BEACON:
+            answer = Message(
+                Kind.BEACON, session=self._session, ack=member.link.received
+            )
+            self._out.append(Send(answer, member.peer or LOCAL))
+        elif message.kind is Kind.QUERY:
+            self._out.append(Send(self._report(message, now), member.peer or LOCAL))
+        elif message.kind is Kind.BYE:
+            self._leave(member, str(parse_fields(message.body).get("reason") or ""))
+        elif message.kind is not Kind.ACK:
+            raise ProtocolError(f"a replica does not send {message.kind.name}")
+
+    def _hello(self, peer: Peer, message: Message, now: float) -> None:
+        self._out.extend(self.membership.hello(peer, message, now))
+        member = self.membership.by_peer(peer)
+        if member is not None:
+            self._active.add(member.rank)
+        self.announce()
+
+    def announce(self) -> None:
+        """Tell everybody that the group is complete, once it is."""
+        if not self.membership.complete or self._announced:
+            return
+        self._announced = True
+        body = pack_fields({"replicas": self.membership.table()})
+        for member in self.membership.members:
+            self._post(member, Message(Kind.READY, body=body))
+
+    def folded(
+        self, seq: int, result: Payload | None, error: CollectiveError | None
+    ) -> None:
+        """The fold is done with the operands that it was given last."""
+        self.progress += 1
+        self._carry_out(self.calls.folded(seq, result, error))
+
+    # --- what the calls come to ---------------------------------------------------
+
+    def _carry_out(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Grant):
+                member = self.membership.members[step.rank]
+                self._post(member, Message(Kind.GRANT, seq=step.seq))
+            elif isinstance(step, FoldNext):
+                self._out.append(Fold(WORLD, step.seq, step.operands, step.last))
+            elif isinstance(step, Decide):
+                self._decide(step)
+            else:
+                self._end(step)
+
+    def _decide(self, step: Decide) -> None:
+        seq, operation = step.call.seq, step.call.operation
+        self.progress += 1
+        if operation.ends:
+            self.membership.closing = True
+        body = b"" if step.error is None else pack_fields(to_fields(step.error))
+        kind = Kind.OUTCOME if step.error is None else Kind.FAILURE
+        payload = None if step.payload is None else step.payload.shared()
+        for member in self.membership.members:
+            member.link.discard(WORLD, seq)
+            message = Message(kind, operation=operation.code, seq=seq, body=body)
+            message.payload = payload
+            self._post(member, message)
+
+    def _end(self, step: End) -> None:
+        self.membership.closing = True
+        body = pack_fields({**to_fields(step.error), "after": step.after})
+        for member in self.membership.members:
+            self._post(member, Message(Kind.OVER, body=body))
+
+    # --- those who go -------------------------------------------------------------
+
+    def unreachable(self, peer: Peer, now: float) -> None:
+        """A send to this peer has found its connection gone."""
+        self.membership.unreachable(peer, now)
+
+    def probe(self) -> None:
+        """Find out which peer's connection has ended, by sending to all of them."""
+        for member in self.membership.members:
+            if member.peer not in (None, LOCAL):
+                ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
+                self._out.append(Send(ack, member.peer))
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        self._out.extend(self.membership.tick(now))
+        for member in self.membership.overdue(now):
+            ago = f"{now - member.heard:.1f} s"
+            self._lose(member, f"its connection is gone; last heard of {ago} ago")
+
+    def _lose(self, member: Member, why: str) -> None:
+        self.membership.dismiss(member, State.LOST)
+        seq, site = self.calls.last_call(member.rank)
+        text = f"{member} is lost: {why}; its last call was {_call(seq, site)}"
+        self._out.append(Note(text, warning=not self.membership.closing))
+        error = ReplicaLostError(text, rank=member.rank)
+        self._carry_out(self.calls.end(error, self.calls.decided))
+
+    def _leave(self, member: Member, reason: str) -> None:
+        seq, site = self.calls.last_call(member.rank)
+        text = f"{member} exited after {_call(seq, site)}"
+        error = ReplicaExitedError(
+            f"{text}: {reason}" if reason else text, rank=member.rank, reason=reason
+        )
+        if member.rank == 0:
+            self._carry_out(self.calls.end(error, seq))
+            return
+        if member.peer is not None:
+            ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
+            self._out.append(Send(ack, member.peer))
+        self.membership.dismiss(member, State.LEFT)
+        self._carry_out(self.calls.end(error, seq))
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left that rank 0 owes anybody."""
+        return not self.calls.undecided and all(
+            member.link.idle
+            for member in self.membership.members
+            if member.state is State.PRESENT
+        )
+
+    # --- what is told to those who ask --------------------------------------------
+
+    def _report(self, query: Message, now: float) -> Message:
+        missing = self.calls.missing(query.seq)
+        fields = {"ranks": missing, "text": self._describe(missing, now)}
+        return Message(
+            Kind.REPORT,
+            session=self._session,
+            group=query.group,
+            seq=query.seq,
+            body=pack_fields(fields),
+        )
+
+    def _describe(self, ranks: list[int], now: float) -> str:
+        lines = []
+        for member in (self.membership.members[rank] for rank in ranks[:MAX_DESCRIBED]):
+            last = f"last called {_call(*self.calls.last_call(member.rank))}"
+            heard = f"heard of {now - member.heard:.1f} s ago"
+            state = "this is rank 0" if member.rank == 0 else heard
+            lines.append(f"{member} {last}, {state}")
+        if len(ranks) > MAX_DESCRIBED:
+            lines.append(f"and {len(ranks) - MAX_DESCRIBED} more")
+        return "; ".join(lines)
+
+    def _pong(self, ping: Message, now: float) -> Message:
+        call = self.calls.pending()
+        fields: dict[str, Any] = {
+            "package": self.membership.own.package,
+            "num_replicas": self.membership.own.num_replicas,
+            "replicas": self.membership.table(),
+            "complete": self.membership.complete,
+            "closing": self.membership.closing,
+            "decided": self.calls.decided,
+            "call": None,
+        }
+        if call is not None:
+            missing = self.calls.missing(call.seq)
+            fields["call"] = {
+                "seq": call.seq,
+                "operation": call.operation.describe(call.root),
+                "missing": missing,
+                "text": self._describe(missing, now),
+            }
+        body = pack_fields(fields).ljust(len(ping.body))
+        return Message(Kind.PONG, seq=ping.seq, body=body)
+
+
+MAX_DESCRIBED = 16  # replicas that a report describes one by one
+
+
+def _call(seq: int, site: str) -> str:
+    if not seq:
+        return "nothing yet"
+    return f"call {seq} ({site})" if site else f"call {seq}"

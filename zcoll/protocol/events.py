@@ -1,0 +1,155 @@
+"""What the machines tell the engine to do: events in, instructions out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zcoll.errors import CollectiveError, GroupError, ZcollError
+    from zcoll.wire import Message, Payload
+
+Peer = bytes  # a connection, by the id that the ROUTER gave it; never a rank
+LOCAL: Peer = b""  # rank 0's own replica, in the coordinator's process
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The protocol's times, in seconds.
+
+    Attributes:
+        beacon_interval: Between a replica's signs of life.
+        hello_interval: Before an unanswered HELLO is sent again.
+        taken_limit: For how long a replica asks for a rank that another holds,
+            since the other may just have died.
+        reconnect_window: For how long a dropped connection may stay down before
+            its replica counts as lost.
+    """
+
+    beacon_interval: float = 1.0
+    hello_interval: float = 1.0
+    taken_limit: float = 3.0
+    reconnect_window: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a replica is, as HELLO says it.
+
+    Attributes:
+        rank: Its rank.
+        num_replicas: How many replicas it believes in.
+        host: Its host's name.
+        pid: Its process.
+        incarnation: A random number of this ``initialize``.
+        package: Its version of zcoll.
+        python: Its version of Python.
+    """
+
+    rank: int
+    num_replicas: int
+    host: str
+    pid: int
+    incarnation: int
+    package: str
+    python: str
+
+
+# --- instructions of either machine ------------------------------------------------
+
+
+@dataclass(slots=True)
+class Send:
+    """Put a message on the way to a peer; a replica's only peer is rank 0."""
+
+    message: Message
+    peer: Peer = LOCAL
+
+
+@dataclass(slots=True)
+class Note:
+    """Write a line to the log.
+
+    Attributes:
+        text: The line.
+        topic: Lines of one topic are written at most once a minute; "" is always.
+        warning: Whether it is a warning rather than for information.
+    """
+
+    text: str
+    topic: str = ""
+    warning: bool = False
+
+
+# --- instructions of the coordinator ------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fold:
+    """Fold these operands of a call, by its reduce function, and report back.
+
+    Attributes:
+        group: The call's group.
+        seq: The call's number.
+        operands: (rank, payload), the next ones in rank order.
+        last: Whether the result is complete with them.
+    """
+
+    group: int
+    seq: int
+    operands: list[tuple[int, Payload]]
+    last: bool
+
+
+# --- instructions of a replica --------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Joined:
+    """The group is complete."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """The group will not come together for this replica."""
+
+    error: ZcollError
+
+
+@dataclass(slots=True)
+class Deliver:
+    """A call has this outcome. None: the call gives no value."""
+
+    group: int
+    seq: int
+    payload: Payload | None
+
+
+@dataclass(slots=True)
+class Fail:
+    """A call has this error."""
+
+    group: int
+    seq: int
+    error: CollectiveError | GroupError
+
+
+@dataclass(slots=True)
+class Missing:
+    """Rank 0's answer to the question who is missing in a call.
+
+    Attributes:
+        group: The call's group.
+        seq: The call's number.
+        ranks: Who is missing.
+        text: What is known of each.
+    """
+
+    group: int
+    seq: int
+    ranks: list[int]
+    text: str
+
+
+CoordinatorInstruction = Send | Note | Fold
+ReplicaInstruction = Send | Note | Joined | Refused | Deliver | Fail | Missing

@@ -1,0 +1,298 @@
+"""One end of the connection between rank 0 and a replica.
+
+ZeroMQ loses what is on the way when a connection drops. So every message that
+matters has a number in its direction, is kept until the other end acknowledges
+it, and is sent again, in order, after a reconnect. The receiver takes each
+number once, in order, and drops everything else.
+
+Payloads above the inline limit follow their message in chunks of at most 1 MiB,
+each numbered too, so a cut repeats only what is missing. At most ``WINDOW``
+bytes of chunks are on the way at a time, and messages overtake chunks that are
+not, so nothing waits behind a large payload. Rank 0 grants a replica's chunks
+when it has room for them; its own outcomes need no grant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from zcoll.errors import ProtocolError
+from zcoll.wire import (
+    CHUNK_SIZE,
+    Flag,
+    Kind,
+    Message,
+    Payload,
+    pack_place,
+    pack_sizes,
+    parse_place,
+    parse_sizes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
+ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
+
+Key = tuple[int, int]  # a call: (group, seq)
+
+_PAYLOADS = (Kind.CONTRIBUTE, Kind.OUTCOME)  # whose body may be a small payload
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A payload of which chunks are still to be cut."""
+
+    key: Key
+    payload: Payload
+    part: int = 0
+    offset: int = 0
+
+    def next_chunk(self) -> Message | None:
+        """Cut the next chunk, or None when nothing is left."""
+        parts = self.payload.parts
+        while self.part < len(parts):
+            view = memoryview(parts[self.part])
+            if self.offset < view.nbytes:
+                data = view[self.offset : self.offset + CHUNK_SIZE]
+                place = pack_place(self.part, self.offset)
+                self.offset += len(data)
+                return Message(
+                    Kind.CHUNK,
+                    group=self.key[0],
+                    seq=self.key[1],
+                    body=place,
+                    data=data if self.payload.stable else bytes(data),
+                )
+            self.part += 1
+            self.offset = 0
+        return None
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """A payload of which chunks are still to come. It grows only as they do."""
+
+    sizes: list[int]
+    parts: list[bytearray] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._open_parts()
+
+    def _open_parts(self) -> None:
+        """Start the part that the next chunk belongs to."""
+        while len(self.parts) < len(self.sizes) and (
+            not self.parts or len(self.parts[-1]) == self.sizes[len(self.parts) - 1]
+        ):
+            self.parts.append(bytearray())
+
+    def add(self, message: Message) -> bool:
+        """Add a chunk; tell whether the payload is complete."""
+        place = parse_place(message.body)
+        data = message.data or b""
+        part = len(self.parts) - 1
+        if place != (part, len(self.parts[part])):
+            raise ProtocolError(f"a chunk for {place} out of order")
+        if len(data) > self.sizes[part] - len(self.parts[part]) or not len(data):
+            raise ProtocolError(f"a chunk of {len(data)} bytes does not fit its part")
+        self.parts[part] += data
+        self._open_parts()
+        return (
+            len(self.parts) == len(self.sizes) and len(self.parts[-1]) == self.sizes[-1]
+        )
+
+
+class Link:
+    """Numbers, keeps, cuts and joins the messages of one connection.
+
+    Args:
+        grants: Whether this end sends chunks only when the other end grants
+            them: a replica does, rank 0 does not.
+    """
+
+    def __init__(self, *, grants: bool) -> None:
+        self._grants = grants
+        self._connected = False
+        self._queue: deque[Message] = deque()  # not sent yet, without a number
+        self._unacked: deque[Message] = deque()  # sent and kept
+        self._replay: deque[Message] = deque()  # to be sent once more
+        self._sent = 0  # the last number given out
+        self._in_flight = 0  # bytes of chunks in _unacked
+        self._waiting: dict[Key, _Sending] = {}  # for a grant
+        self._sending: deque[_Sending] = deque()
+        self._assembling: dict[Key, _Assembly] = {}
+        self._received = 0  # the last number taken in
+        self._unreported = 0  # bytes of chunks received since the last ack sent
+        self._ack_due = False
+
+    # --- sending ------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Queue a numbered message, with its payload if it has one."""
+        payload = message.payload
+        if payload is not None and payload.parts:
+            if payload.inline:
+                message.body = payload.parts[0]
+            else:
+                message.flags |= Flag.CHUNKED
+                message.body = pack_sizes(payload.sizes)
+                sending = _Sending((message.group, message.seq), payload)
+                if self._grants:
+                    self._waiting[sending.key] = sending
+                else:
+                    self._sending.append(sending)
+            message.payload = None
+        self._queue.append(message)
+
+    def grant(self, group: int, seq: int) -> None:
+        """The other end has room for the payload of this call."""
+        sending = self._waiting.pop((group, seq), None)
+        if sending is not None:
+            self._sending.append(sending)
+
+    def withdraw(self, group: int, seq: int) -> None:
+        """The call is decided: what is left of this end's payload is not needed."""
+        key = (group, seq)
+        self._waiting.pop(key, None)
+        if self._sending:
+            self._sending = deque(s for s in self._sending if s.key != key)
+
+    def discard(self, group: int, seq: int) -> None:
+        """The call is decided: the other end's unfinished payload is not needed."""
+        self._assembling.pop((group, seq), None)
+
+    def transmit(self) -> Iterator[Message]:
+        """Yield what must go on the wire now, in order."""
+        if not self._connected:
+            return
+        while self._replay:
+            yield self._stamp(self._replay.popleft())
+        while self._queue:
+            yield self._number(self._queue.popleft())
+        while self._sending and self._in_flight < WINDOW:
+            chunk = self._sending[0].next_chunk()
+            if chunk is None:
+                self._sending.popleft()
+            else:
+                yield self._number(chunk)
+        if self._ack_due:
+            yield self._stamp(Message(Kind.ACK))
+
+    def _number(self, message: Message) -> Message:
+        self._sent += 1
+        message.number = self._sent
+        self._unacked.append(message)
+        self._in_flight += 0 if message.data is None else len(message.data)
+        return self._stamp(message)
+
+    def _stamp(self, message: Message) -> Message:
+        message.ack = self._received
+        self._unreported = 0
+        self._ack_due = False
+        return message
+
+    # --- receiving ----------------------------------------------------------------
+
+    def accept(self, message: Message) -> bool:
+        """Take in a message of the other end.
+
+        A chunk that completes its payload gets it as ``payload``, and so does a
+        message that holds a small one.
+
+        Returns:
+            Whether the message is to be handled: it is new, in order, and not a
+            chunk in the middle of a payload.
+
+        Raises:
+            ProtocolError: It contradicts what came before.
+        """
+        self.acknowledge(message.ack)
+        if not message.number:
+            return True
+        if message.number != self._received + 1:
+            return False  # seen already, or ahead of a replay that will bring it
+        self._received = message.number
+        key = (message.group, message.seq)
+        if message.kind is Kind.CHUNK:
+            self._count(message)
+            assembly = self._assembling.get(key)
+            if assembly is None or not assembly.add(message):
+                return False
+            del self._assembling[key]
+            message.payload = Payload(list(assembly.parts))
+        elif message.flags & Flag.CHUNKED:
+            self._assembling[key] = _Assembly(parse_sizes(message.body))
+        elif message.kind in _PAYLOADS and message.body and not message.flags:
+            message.payload = Payload([message.body], stable=True)
+        elif message.kind in (Kind.BYE, Kind.OVER):
+            self._ack_due = True  # the other end waits for it
+        return True
+
+    def _count(self, chunk: Message) -> None:
+        self._unreported += 0 if chunk.data is None else len(chunk.data)
+        if self._unreported >= ACK_BYTES:
+            self._ack_due = True
+
+    def acknowledge(self, number: int) -> None:
+        """The other end has received everything up to this number.
+
+        Raises:
+            ProtocolError: Nothing of that number was ever sent.
+        """
+        if number > self._sent:
+            raise ProtocolError(f"message {number} acknowledged of {self._sent} sent")
+        unacked = self._unacked
+        while unacked and unacked[0].number <= number:
+            data = unacked.popleft().data
+            self._in_flight -= 0 if data is None else len(data)
+
+    # --- the connection -----------------------------------------------------------
+
+    def resume(self, received: int) -> None:
+        """A connection stands, and the other end has got up to this number."""
+        self.acknowledge(received)
+        self._replay = deque(self._unacked)
+        self._connected = True
+
+    def suspend(self) -> None:
+        """The connection is gone: keep everything for the next one."""
+        self._connected = False
+        self._replay.clear()
+
+    @property
+    def received(self) -> int:
+        """The last number received in order, as HELLO and WELCOME tell it."""
+        return self._received
+
+    @property
+    def acknowledged(self) -> int:
+        """The last number that the other end is known to have."""
+        return self._unacked[0].number - 1 if self._unacked else self._sent
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was to be sent has been acknowledged."""
+        return not (self._unacked or self._queue or self._sending)
+
+
+class LocalLink(Link):
+    """The link between rank 0's replica and the coordinator: the same process.
+
+    Messages keep their payloads, and nothing needs a number.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(grants=False)
+        self._connected = True
+
+    def send(self, message: Message) -> None:
+        """Queue a message for the other side."""
+        self._queue.append(message)
+
+    def transmit(self) -> Iterator[Message]:
+        """Yield what the other side has to handle, in order."""
+        while self._queue:
+            yield self._queue.popleft()

@@ -1,0 +1,274 @@
+"""Who is in the group: rank 0's table of its members."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ProtocolError
+from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
+from zcoll.protocol.link import Link, LocalLink
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class State(enum.Enum):
+    """What a member is to rank 0."""
+
+    ABSENT = "absent"  # has not come yet
+    PRESENT = "present"
+    LEFT = "left"  # said BYE
+    LOST = "lost"  # given up
+
+
+class Refusal(enum.Enum):
+    """What a refused replica can do about it; travels in REJECT."""
+
+    FINAL = "final"  # nothing
+    LOST = "lost"  # nothing: it was given up, and the group went on without it
+    TAKEN = "taken"  # its rank is held by somebody who may be dead: ask again, briefly
+    CLOSING = "closing"  # an earlier group is ending here: ask again
+    UNKNOWN = "unknown"  # rank 0 does not know this connection: say HELLO again
+
+
+@dataclass(slots=True)
+class Member:
+    """One rank of the group.
+
+    Attributes:
+        rank: Its rank.
+        link: This end of its connection.
+        state: What it is to rank 0.
+        peer: Its current connection, or None.
+        identity: Who it said it was, once it has come.
+        heard: When something last came from it.
+        cut: When its connection was found to be gone, or None.
+    """
+
+    rank: int
+    link: Link
+    state: State = State.ABSENT
+    peer: Peer | None = None
+    identity: Identity | None = None
+    heard: float = 0.0
+    cut: float | None = None
+
+    def __str__(self) -> str:
+        if self.identity is None:
+            return f"replica {self.rank}"
+        return f"replica {self.rank} ({self.identity.host}, pid {self.identity.pid})"
+
+
+@dataclass
+class Membership:
+    """Admits replicas, lets them resume, and notices those that are gone.
+
+    Attributes:
+        own: Rank 0's identity; the others must agree on ``num_replicas``.
+        session: The group's random number.
+        job: The job's name; replicas of another job are refused.
+        timing: The times.
+        complete: Whether every rank has come.
+        closing: Whether the group has ended.
+        members: One for each rank.
+    """
+
+    own: Identity
+    session: int
+    job: str
+    timing: Timing
+    complete: bool = False
+    closing: bool = False
+    members: list[Member] = field(default_factory=list)
+    _peers: dict[Peer, Member] = field(default_factory=dict)
+    _last_waiting: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.members = [
+            Member(rank, Link(grants=False)) for rank in range(self.own.num_replicas)
+        ]
+        local = self.members[0]
+        local.link = LocalLink()
+        local.state, local.peer, local.identity = State.PRESENT, LOCAL, self.own
+        self._peers[LOCAL] = local
+        self.complete = len(self.members) == 1
+
+    def by_peer(self, peer: Peer) -> Member | None:
+        """The member at this connection."""
+        return self._peers.get(peer)
+
+    @property
+    def absent(self) -> list[int]:
+        """The ranks that have not come yet."""
+        return self.ranks(State.ABSENT)
+
+    def ranks(self, *states: State) -> list[int]:
+        """The ranks in any of these states."""
+        return [member.rank for member in self.members if member.state in states]
+
+    # --- admission ----------------------------------------------------------------
+
+    def hello(self, peer: Peer, message: Message, now: float) -> Iterator[Send | Note]:
+        """Admit the sender of a HELLO, let it resume, or refuse it.
+
+        Raises:
+            ProtocolError: The HELLO is none.
+        """
+        fields = parse_fields(message.body)
+        identity = read_identity(fields)
+        refusal = self._objection(identity, fields)
+        if refusal is not None:
+            yield from self._reject(peer, identity, *refusal)
+            return
+        member = self.members[identity.rank]
+        if member.identity is not None and member.identity != identity:
+            if not self.complete and member.peer is not None:
+                yield Send(self._waiting(), member.peer)  # finds out whether it lives
+            kind = Refusal.CLOSING if self.closing else Refusal.TAKEN
+            reason = f"rank {identity.rank} is taken by {member}"
+            yield from self._reject(peer, identity, kind, reason)
+            return
+        if member.state in (State.LEFT, State.LOST):
+            reason = "it was given up, after its connection had been down for too long"
+            yield from self._reject(peer, identity, Refusal.LOST, reason)
+            return
+        yield from self._admit(member, identity, peer, message.ack, now)
+
+    def _objection(
+        self, identity: Identity, fields: dict[str, Any]
+    ) -> tuple[Refusal, str] | None:
+        own = self.own.num_replicas
+        if fields.get("job") != self.job:
+            return Refusal.FINAL, "it belongs to another job that uses the same address"
+        if identity.num_replicas != own:
+            return Refusal.FINAL, (
+                f"rank 0 was told num_replicas={own}, replica {identity.rank} "
+                f"num_replicas={identity.num_replicas}: they must agree"
+            )
+        if identity.rank == 0:
+            return Refusal.FINAL, f"rank 0 is taken by {self.members[0]}"
+        if not 0 < identity.rank < own:
+            return Refusal.FINAL, f"rank {identity.rank} is not in 0..{own - 1}"
+        if fields.get("session") not in (0, self.session):
+            return Refusal.FINAL, "its group has ended: rank 0 was started again"
+        return None
+
+    def _admit(
+        self, member: Member, identity: Identity, peer: Peer, received: int, now: float
+    ) -> Iterator[Send | Note]:
+        if member.peer is not None:
+            self._peers.pop(member.peer, None)
+        arrived = member.state is State.ABSENT
+        member.state, member.identity, member.peer = State.PRESENT, identity, peer
+        member.heard, member.cut = now, None
+        self._peers[peer] = member
+        member.link.resume(received)
+        yield Send(
+            Message(Kind.WELCOME, session=self.session, ack=member.link.received), peer
+        )
+        if not arrived:
+            yield Note(f"{member} is connected again")
+        elif not self.ranks(State.ABSENT):
+            self.complete = True
+
+    def _reject(
+        self, peer: Peer, identity: Identity, kind: Refusal, reason: str
+    ) -> Iterator[Send | Note]:
+        fields = {"refusal": kind.value, "reason": reason}
+        yield Send(Message(Kind.REJECT, body=pack_fields(fields)), peer)
+        if kind is not Refusal.CLOSING:
+            who = f"replica {identity.rank} ({identity.host}, pid {identity.pid})"
+            yield Note(f"refused {who}: {reason}", topic="refused", warning=True)
+
+    # --- presence -----------------------------------------------------------------
+
+    def unreachable(self, peer: Peer, now: float) -> None:
+        """This connection is gone, as a send has found."""
+        member = self._peers.pop(peer, None)
+        if member is None:
+            return
+        member.peer = None
+        if self.complete:
+            member.link.suspend()
+            member.cut = now
+        else:
+            self.members[member.rank] = Member(member.rank, Link(grants=False))
+
+    def dismiss(self, member: Member, state: State) -> None:
+        """The member has left or is given up: nothing more is sent to it."""
+        member.state = state
+        member.link.suspend()
+
+    def overdue(self, now: float) -> list[Member]:
+        """Members whose connection has been down for longer than the window."""
+        return [
+            member
+            for member in self.members
+            if member.state is State.PRESENT
+            and member.cut is not None
+            and now - member.cut >= self.timing.reconnect_window
+        ]
+
+    def tick(self, now: float) -> Iterator[Send]:
+        """Tell those who are there, once a second, whom they are waiting for.
+
+        The message also finds connections that are gone.
+        """
+        if self.complete or now - self._last_waiting < self.timing.beacon_interval:
+            return
+        self._last_waiting = now
+        for member in self.members[1:]:
+            if member.peer is not None:
+                yield Send(self._waiting(), member.peer)
+
+    def _waiting(self) -> Message:
+        fields = {"missing": self.ranks(State.ABSENT)}
+        return Message(Kind.WAITING, session=self.session, body=pack_fields(fields))
+
+    def table(self) -> list[dict[str, Any]]:
+        """Who is there, as READY and PONG tell it."""
+        return [
+            {
+                "rank": member.rank,
+                "host": member.identity.host,
+                "pid": member.identity.pid,
+                "package": member.identity.package,
+            }
+            for member in self.members
+            if member.identity is not None and member.state is State.PRESENT
+        ]
+
+
+def write_identity(identity: Identity) -> dict[str, Any]:
+    """Turn an identity into the fields of HELLO."""
+    return {name: getattr(identity, name) for name in Identity.__dataclass_fields__}
+
+
+def read_identity(fields: dict[str, Any]) -> Identity:
+    """Read an identity out of the fields of HELLO.
+
+    Raises:
+        ProtocolError: A field is missing or of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    for name, kind in _IDENTITY_TYPES.items():
+        value = fields.get(name)
+        if type(value) is not kind:
+            raise ProtocolError(f"a HELLO with {name}={value!r}")
+        values[name] = value[:MAX_NAME] if isinstance(value, str) else value
+    return Identity(**values)
+
+
+MAX_NAME = 256  # characters of a host's name or a version that are kept
+_IDENTITY_TYPES: dict[str, type[int] | type[str]] = {
+    "rank": int,
+    "num_replicas": int,
+    "host": str,
+    "pid": int,
+    "incarnation": int,
+    "package": str,
+    "python": str,
+}

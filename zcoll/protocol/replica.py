@@ -1,0 +1,350 @@
+"""A replica's machine: calls, messages and times in, instructions out.
+
+Every replica has one, rank 0 too; rank 0's is joined to the coordinator by a
+:class:`~zcoll.protocol.link.LocalLink`. It numbers the calls, gets the replica
+into the group and back into it after a reconnect, and says how each call ended.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import (
+    CollectiveError,
+    GroupError,
+    ProtocolError,
+    RejectedError,
+    ReplicaLostError,
+    from_fields,
+    to_fields,
+)
+from zcoll.protocol.events import (
+    Deliver,
+    Fail,
+    Joined,
+    Missing,
+    Note,
+    Refused,
+    ReplicaInstruction,
+    Send,
+)
+from zcoll.protocol.membership import Refusal, write_identity
+from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
+
+if TYPE_CHECKING:
+    from zcoll.operations import Operation
+    from zcoll.protocol.events import Identity, Timing
+    from zcoll.protocol.link import Link
+    from zcoll.wire import Payload
+
+RETRY = 0.25  # seconds before a HELLO that may succeed later is sent again
+
+
+class Phase(enum.Enum):
+    """How far a replica is."""
+
+    JOINING = "joining"
+    JOINED = "joined"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+class Replica:
+    """One replica's side of a group.
+
+    Args:
+        identity: Who it is.
+        job: The job's name.
+        timing: The times.
+        link: This end of the connection to rank 0.
+    """
+
+    def __init__(
+        self, identity: Identity, job: str, timing: Timing, link: Link
+    ) -> None:
+        self.phase = Phase.JOINING
+        self.waiting_for = [0]  # who is missing, as far as it is known, while joining
+        self.heard = 0.0  # when something last came from rank 0
+        self._identity = identity
+        self._job = job
+        self._timing = timing
+        self._link = link
+        self._session = 0
+        self._seq = 0
+        self._pending: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
+        self._over: list[
+            tuple[int, GroupError]
+        ] = []  # (last call that may end well, why)
+        self._out: list[ReplicaInstruction] = []
+        self._connected = False
+        self._cut: float | None = None
+        self._admitted = False
+        self._hello_at: float | None = None
+        self._taken_since: float | None = None
+        self._beacon_at = 0.0
+
+    def take(self) -> list[ReplicaInstruction]:
+        """Take the instructions that have come up, in order."""
+        for message in self._link.transmit():
+            message.rank = self._identity.rank
+            message.session = self._session
+            self._out.append(Send(message))
+        out, self._out = self._out, []
+        return out
+
+    # --- what the program asks for ------------------------------------------------
+
+    def call(
+        self,
+        operation: Operation,
+        root: int,
+        site: str,
+        payload: Payload | None,
+        error: CollectiveError | None = None,
+    ) -> int:
+        """Make the next call.
+
+        Args:
+            operation: What is called.
+            root: Its root.
+            site: The user's line that calls it.
+            payload: This replica's part, if it has one.
+            error: Why it could not be encoded, instead of a payload.
+
+        Returns:
+            The call's number.
+        """
+        self._seq += 1
+        seq = self._seq
+        over = self._end_of(seq)
+        if over is not None:
+            self._out.append(Fail(0, seq, over))
+            return seq
+        message = Message(
+            Kind.CONTRIBUTE, operation=operation.code, root=root, seq=seq, site=site
+        )
+        if error is not None:
+            error.seq = seq
+            message.flags = Flag.POISONED
+            message.body = pack_fields(to_fields(error))
+        else:
+            message.payload = payload
+        self._pending[seq] = (operation.name, site)
+        self._link.send(message)
+        return seq
+
+    def ask(self, seq: int) -> None:
+        """Ask rank 0 who is missing in a call."""
+        query = Message(Kind.QUERY, seq=seq, ack=self._link.received)
+        query.rank, query.session = self._identity.rank, self._session
+        self._out.append(Send(query))
+
+    def leave(self, reason: str) -> None:
+        """Leave the group; what was sent before still counts."""
+        if self.phase is Phase.JOINED:
+            self._link.send(Message(Kind.BYE, body=pack_fields({"reason": reason})))
+            self.phase = Phase.LEAVING
+        elif self.phase is Phase.JOINING:
+            self.phase = Phase.CLOSED
+
+    @property
+    def gone(self) -> bool:
+        """Whether rank 0 knows that this replica has left, or never will."""
+        return self.phase is Phase.CLOSED or (
+            self.phase is Phase.LEAVING and self._link.idle
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether the group has ended for this replica."""
+        return bool(self._over)
+
+    @property
+    def acknowledged(self) -> int:
+        """The last message that rank 0 is known to have."""
+        return self._link.acknowledged
+
+    # --- the connection -----------------------------------------------------------
+
+    def connected(self, now: float) -> None:
+        """A connection to rank 0 stands: say who this is."""
+        self._connected, self._admitted = True, False
+        self._hello(now)
+
+    def disconnected(self, now: float) -> None:
+        """The connection is gone."""
+        self._connected = self._admitted = False
+        self._hello_at = None
+        self._link.suspend()
+        if self.phase is Phase.JOINING:
+            self.waiting_for = [0]
+        elif self._cut is None:
+            self._cut = now
+
+    def _hello(self, now: float) -> None:
+        fields = {
+            **write_identity(self._identity),
+            "job": self._job,
+            "session": self._session,
+        }
+        hello = Message(Kind.HELLO, body=pack_fields(fields), ack=self._link.received)
+        self._out.append(Send(hello))
+        self._hello_at = now + self._timing.hello_interval
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self.phase is Phase.CLOSED:
+            return
+        if self._cut is not None and now - self._cut >= self._timing.reconnect_window:
+            self._lose("rank 0 is lost: its connection is gone")
+        elif self._hello_at is not None and now >= self._hello_at:
+            self._hello(now)
+        elif self._admitted and now >= self._beacon_at:
+            self._beacon_at = now + self._timing.beacon_interval
+            beacon = Message(Kind.BEACON, ack=self._link.received)
+            beacon.rank, beacon.session = self._identity.rank, self._session
+            self._out.append(Send(beacon))
+
+    # --- what arrives -------------------------------------------------------------
+
+    def receive(self, message: Message, now: float) -> None:
+        """A message has come from rank 0."""
+        self.heard = now
+        try:
+            self._receive(message, now)
+        except ProtocolError as error:
+            self.misled(error)
+
+    def misled(self, error: ProtocolError) -> None:
+        """Rank 0 sent what is no message, or one that has no place here."""
+        self._lose(f"rank 0 sent a message that makes no sense: {error}")
+
+    def _receive(self, message: Message, now: float) -> None:
+        if message.kind is Kind.REJECT:
+            self._rejected(parse_fields(message.body), now)
+        elif message.kind is Kind.WELCOME:
+            self._welcome(message)
+        elif message.session in (0, self._session) and self._link.accept(message):
+            self._handle(message)
+
+    def _handle(self, message: Message) -> None:
+        kind, seq = message.kind, message.seq
+        if kind is Kind.OUTCOME:
+            self._link.withdraw(message.group, seq)
+            if not message.flags & Flag.CHUNKED:
+                self._deliver(message)
+        elif kind is Kind.CHUNK:
+            self._deliver(message)
+        elif kind is Kind.GRANT:
+            self._link.grant(message.group, seq)
+        elif kind is Kind.FAILURE:
+            self._fail(message)
+        elif kind is Kind.OVER:
+            self._end(parse_fields(message.body))
+        elif kind is Kind.READY:
+            self.phase = Phase.JOINED if self.phase is Phase.JOINING else self.phase
+            self.waiting_for = []
+            self._out.append(Joined())
+        elif kind is Kind.WAITING:
+            self.waiting_for = _ranks(parse_fields(message.body).get("missing"))
+        elif kind is Kind.REPORT:
+            fields = parse_fields(message.body)
+            ranks, text = _ranks(fields.get("ranks")), str(fields.get("text"))
+            self._out.append(Missing(0, seq, ranks, text))
+        elif kind not in (Kind.BEACON, Kind.ACK):
+            raise ProtocolError(f"rank 0 does not send {kind.name}")
+
+    def _deliver(self, message: Message) -> None:
+        if self._pending.pop(message.seq, None) is not None:
+            payload = message.payload
+            value = payload if payload is not None and payload.parts else None
+            self._out.append(Deliver(0, message.seq, value))
+
+    def _fail(self, message: Message) -> None:
+        self._link.withdraw(message.group, message.seq)
+        call = self._pending.pop(message.seq, None)
+        if call is None:
+            return
+        error = from_fields(parse_fields(message.body))
+        if isinstance(error, CollectiveError):  # each replica names its own line
+            error.op, error.seq, error.site = call[0], message.seq, call[1]
+        self._out.append(Fail(0, message.seq, error))
+
+    # --- admission ----------------------------------------------------------------
+
+    def _welcome(self, message: Message) -> None:
+        if self._session not in (0, message.session):
+            raise ProtocolError("welcomed to another group")
+        self._session = message.session
+        self._admitted, self._cut, self._hello_at = True, None, None
+        self._taken_since = None
+        self._link.resume(message.ack)
+
+    def _rejected(self, fields: dict[str, Any], now: float) -> None:
+        reason = str(fields.get("reason"))
+        try:
+            refusal = Refusal(fields.get("refusal"))
+        except ValueError:
+            raise ProtocolError("a refusal of no known kind") from None
+        if refusal is Refusal.UNKNOWN:
+            self._hello(now)
+            return
+        if refusal is Refusal.TAKEN and self._taken_since is None:
+            self._taken_since = now
+        if refusal is Refusal.CLOSING or (
+            refusal is Refusal.TAKEN
+            and now - (self._taken_since or now) < self._timing.taken_limit
+        ):
+            self._hello_at = now + RETRY
+        elif self.phase is Phase.JOINING:
+            self.phase = Phase.CLOSED
+            self._out.append(Refused(RejectedError(reason)))
+        elif refusal is Refusal.LOST:
+            self._lose(f"this replica is lost to the group: {reason}", own=True)
+        else:
+            self._lose(f"rank 0 is lost: {reason}")
+
+    # --- endings ------------------------------------------------------------------
+
+    def _end(self, fields: dict[str, Any]) -> None:
+        error, after = from_fields(fields), fields.get("after")
+        if type(after) is not int or not isinstance(error, GroupError):
+            raise ProtocolError("an end of the group without its last call")
+        self._over.append((after, error))
+        for seq in [seq for seq in self._pending if seq > after]:
+            self._drop(seq, error)
+
+    def _end_of(self, seq: int) -> GroupError | None:
+        """Why this call cannot be made any more."""
+        return next((error for after, error in self._over if seq > after), None)
+
+    def _lose(self, text: str, *, own: bool = False) -> None:
+        """Rank 0 is gone, or this replica to it: nothing more will be decided."""
+        if self.phase is Phase.CLOSED:
+            return
+        lost = ReplicaLostError(text, rank=self._identity.rank if own else 0)
+        error = self._over[0][1] if self._over else lost
+        joining = self.phase is Phase.JOINING
+        self.phase = Phase.CLOSED
+        self._cut = self._hello_at = None
+        self._link.suspend()
+        if joining:
+            self._out.append(Refused(RejectedError(text)))
+        else:
+            self._over.append((0, error))
+            self._out.append(Note(str(error), topic="over"))
+        for seq in list(self._pending):
+            self._drop(seq, error)
+
+    def _drop(self, seq: int, error: GroupError) -> None:
+        del self._pending[seq]
+        self._link.withdraw(0, seq)
+        self._out.append(Fail(0, seq, error))
+
+
+def _ranks(value: Any) -> list[int]:
+    """Read a list of ranks out of a message's fields."""
+    if not isinstance(value, list) or not all(type(rank) is int for rank in value):
+        raise ProtocolError(f"a list of ranks that is {value!r:.80}")
+    return value

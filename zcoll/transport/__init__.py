@@ -1,0 +1,1 @@
+"""How replicas reach each other: addresses, private sockets, ZeroMQ."""

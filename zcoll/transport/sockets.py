@@ -1,0 +1,271 @@
+"""The ZeroMQ sockets of a group, their options, and what their monitors say.
+
+Rank 0 has a :class:`Router`, every other replica a :class:`Dealer`. Both belong to
+one thread at a time and have a context of their own. Nothing here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+from typing import TYPE_CHECKING
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from zcoll import security
+from zcoll.errors import ConfigurationError
+from zcoll.transport import ipc
+from zcoll.wire import MAX_FRAME, Buffer
+
+if TYPE_CHECKING:
+    import socket
+
+    from zcoll.security import Keys
+    from zcoll.transport.address import Place
+
+HEARTBEAT_INTERVAL = 2.0  # seconds between ZMTP pings
+HEARTBEAT_TIMEOUT = 10.0  # seconds without an answer after which a peer is gone
+_ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
+
+_BROKEN = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+class Event(enum.Enum):
+    """What happened to a dealer's connection."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    REFUSED = "refused"  # the handshake failed
+
+
+class _Socket:
+    """A socket with a context and a monitor of its own."""
+
+    def __init__(self, kind: int, events: int) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self._context.socket(kind)
+        self._set_common_options()
+        endpoint = f"inproc://monitor-{id(self)}"
+        self.socket.monitor(endpoint, events)
+        self.monitor = self._context.socket(zmq.PAIR)
+        # An undrained monitor would freeze libzmq's own thread at its high-water
+        # mark, and with it all connections.
+        self.monitor.rcvhwm = 0
+        self.monitor.linger = 0
+        self.monitor.connect(endpoint)
+
+    def _set_common_options(self) -> None:
+        options = {
+            zmq.LINGER: 0,  # closing never waits for a dead peer
+            zmq.SNDHWM: 0,  # nothing is dropped or blocked in ZeroMQ: zcoll's own
+            zmq.RCVHWM: 0,  # windows and grants bound what is on the way
+            zmq.MAXMSGSIZE: MAX_FRAME,  # a stranger cannot make us hold gigabytes
+            zmq.HANDSHAKE_IVL: 10_000,  # half-open connections are cut
+            # Whether the process at the other end is there: answered by libzmq's
+            # thread, also while Python is busy.
+            zmq.HEARTBEAT_IVL: int(HEARTBEAT_INTERVAL * 1000),
+            zmq.HEARTBEAT_TIMEOUT: int(HEARTBEAT_TIMEOUT * 1000),
+            zmq.HEARTBEAT_TTL: int((HEARTBEAT_INTERVAL + HEARTBEAT_TIMEOUT) * 1000),
+        }
+        for option, value in options.items():
+            self.socket.setsockopt(option, value)
+
+    def _receive(self) -> list[Buffer] | None:
+        """Take the next message; data frames keep ZeroMQ's own memory."""
+        try:
+            frames: list[Buffer] = [self.socket.recv(zmq.NOBLOCK)]
+        except zmq.Again:
+            return None
+        while self.socket.rcvmore:
+            if len(frames) < 2:
+                frames.append(self.socket.recv(zmq.NOBLOCK))
+            else:
+                frames.append(self.socket.recv(zmq.NOBLOCK, copy=False).buffer)
+        return frames
+
+    def close(self) -> None:
+        """Close everything; bounded by the linger of the last messages."""
+        with contextlib.suppress(zmq.ZMQError):
+            # Before its PAIR is closed, or libzmq's thread would wait for ever.
+            self.socket.disable_monitor()
+        self._context.destroy()
+
+
+class Router(_Socket):
+    """Rank 0's socket.
+
+    Args:
+        place: Where it listens.
+        keys: The group's keys, or None for a socket file.
+        listener: A listening socket made by the parent process, or None.
+
+    Raises:
+        ConfigurationError: The place is in use or not this host's.
+    """
+
+    def __init__(
+        self, place: Place, keys: Keys | None, listener: socket.socket | None
+    ) -> None:
+        super().__init__(zmq.ROUTER, _BROKEN)
+        self._claim: ipc.Claim | None = None
+        self.zap: zmq.Socket[bytes] | None = None
+        self._keys = keys
+        options = {
+            zmq.ROUTER_MANDATORY: 1,  # a send says when its peer is gone
+            zmq.ROUTER_HANDOVER: 0,  # nobody takes over another's routing id
+            zmq.BACKLOG: 1024,  # a thousand replicas may knock at once
+        }
+        for option, value in options.items():
+            self.socket.setsockopt(option, value)
+        try:
+            if keys is not None:
+                self._lock_door(keys)
+            self._listen(place, listener)
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock_door(self, keys: Keys) -> None:
+        """Let in nobody but holders of the secret, whatever fails."""
+        self.zap = self._context.socket(zmq.ROUTER)
+        self.zap.linger = 0
+        self.zap.bind(_ZAP_ENDPOINT)
+        self.socket.zap_domain = security.ZAP_DOMAIN
+        # Without it a missing ZAP handler would let everybody in.
+        self.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        self.socket.curve_server = True
+        self.socket.curve_secretkey = keys.server_secret
+        self.socket.curve_publickey = keys.server_public
+
+    def _listen(self, place: Place, listener: socket.socket | None) -> None:
+        if listener is not None:
+            # libzmq closes what it is given, and the next group needs it again.
+            self.socket.setsockopt(zmq.USE_FD, os.dup(listener.fileno()))
+        elif place.kind == "ipc":
+            self._claim = ipc.Claim(place.port)
+        self.socket.ipv6 = place.ipv6
+        try:
+            self.socket.bind(place.endpoint)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EADDRINUSE:
+                raise ConfigurationError(
+                    f"{place} is in use by another program: end it, or choose another "
+                    "master port"
+                ) from error
+            raise ConfigurationError(
+                f"rank 0 cannot listen on {place}: {error.strerror}"
+            ) from error
+
+    def receive(self) -> tuple[bytes, list[Buffer]] | None:
+        """Take the next message: the peer's id and the frames, or None."""
+        frames = self._receive()
+        return None if frames is None else (bytes(frames[0]), frames[1:])
+
+    def send(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """Send to a peer; False if its connection is gone."""
+        try:
+            self.socket.send(peer, zmq.SNDMORE | zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        _send(self.socket, frames)
+        return True
+
+    def broken(self) -> bool:
+        """Drain the monitor; whether a connection ended, without telling whose."""
+        seen = False
+        while self.monitor.poll(0):
+            recv_monitor_message(self.monitor, zmq.NOBLOCK)
+            seen = True
+        return seen
+
+    def admit(self) -> None:
+        """Answer those who ask to be let in."""
+        while self.zap is not None and self._keys is not None and self.zap.poll(0):
+            request = self.zap.recv_multipart(zmq.NOBLOCK)
+            self.zap.send_multipart(security.zap_reply(request, self._keys))
+
+    def close(self) -> None:
+        """Stop listening, once the last acknowledgements have left."""
+        if not self.socket.closed:
+            self.socket.linger = _CLOSING_LINGER
+        super().close()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+
+class Dealer(_Socket):
+    """A replica's socket.
+
+    Args:
+        place: Where rank 0 listens.
+        keys: The group's keys, or None for a socket file.
+    """
+
+    def __init__(self, place: Place, keys: Keys | None) -> None:
+        super().__init__(zmq.DEALER, _BROKEN | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        options = {
+            # Nothing is queued for a connection that does not stand, so nothing
+            # stale reaches a rank 0 that was started again.
+            zmq.IMMEDIATE: 1,
+            zmq.RECONNECT_IVL: 50,
+            zmq.RECONNECT_IVL_MAX: 500,
+            zmq.CONNECT_TIMEOUT: 1500,
+        }
+        for option, value in options.items():
+            self.socket.setsockopt(option, value)
+        self.socket.ipv6 = place.ipv6
+        if keys is not None:
+            self.socket.curve_serverkey = keys.server_public
+            self.socket.curve_publickey = keys.client_public
+            self.socket.curve_secretkey = keys.client_secret
+        try:
+            self.socket.connect(place.endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigurationError(
+                f"cannot connect to {place}: {error.strerror}"
+            ) from error
+
+    def receive(self) -> list[Buffer] | None:
+        """Take the next message's frames, or None."""
+        return self._receive()
+
+    def send(self, frames: list[Buffer]) -> bool:
+        """Send to rank 0; False if there is no connection."""
+        try:
+            _send(self.socket, frames)
+        except zmq.Again:
+            return False
+        return True
+
+    def events(self) -> list[Event]:
+        """Drain the monitor."""
+        events = []
+        while self.monitor.poll(0):
+            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+            if code == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                events.append(Event.CONNECTED)
+            elif code == zmq.EVENT_DISCONNECTED:
+                events.append(Event.DISCONNECTED)
+            else:
+                events.append(Event.REFUSED)
+        return events
+
+
+def _send(socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        flags = zmq.NOBLOCK | (zmq.SNDMORE if index < last else 0)
+        socket.send(frame, flags, copy=len(frame) < _ZERO_COPY)

@@ -1,0 +1,302 @@
+"""Messages, and how they stand in ZeroMQ frames.
+
+A message is one frame, or two when it carries a chunk of a large payload::
+
+    header | call site (UTF-8) | body      data of a chunk
+
+The header has a fixed size and holds every number; the body is what the kind
+says: JSON fields, the sizes of a payload's parts, or a small payload itself.
+:func:`parse` is strict: any bytes give a :class:`Message` or a
+:class:`~zcoll.errors.ProtocolError`, and nothing is allocated by a size that a
+peer merely claims.
+
+Everything here is pure: no sockets, no clock, no objects of the user.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = b"zc"
+VERSION = 1
+MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
+INLINE_LIMIT = 64 * 1024  # bytes of payload that travel inside the first frame
+CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
+MAX_FRAME = 4 * 1024 * 1024  # bytes; what a socket takes from anybody at most
+MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
+
+_HEADER = struct.Struct("!2sBBBBHIIQQQQQ")
+_CHUNK = struct.Struct("!IQ")
+
+
+class OtherVersionError(ProtocolError):
+    """A message of another protocol version.
+
+    Attributes:
+        version: The sender's.
+    """
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"protocol version {version}, here it is {VERSION}")
+        self.version = version
+
+
+class Kind(enum.IntEnum):
+    """What a message is for. Those after PONG are numbered: see ``link``."""
+
+    HELLO = 1  # replica: who I am; again after every reconnect
+    WELCOME = 2  # rank 0: you are in; numbers received so far
+    REJECT = 3  # rank 0: you are not, and why
+    WAITING = 4  # rank 0: who is still missing
+    BEACON = 5  # replica: still here, and rank 0's answer: so am I
+    ACK = 6  # either: nothing but an acknowledgement
+    QUERY = 7  # replica: who is missing in this call?
+    REPORT = 8  # rank 0: these are
+    PING = 9  # anybody with the secret: how is the group?
+    PONG = 10  # rank 0: like this
+    READY = 11  # rank 0: the group is complete; its table of replicas
+    CONTRIBUTE = 12  # replica: my part of a call
+    GRANT = 13  # rank 0: send the chunks of your part
+    CHUNK = 14  # either: a piece of a large payload
+    OUTCOME = 15  # rank 0: the result of a call
+    FAILURE = 16  # rank 0: the error of a call
+    OVER = 17  # rank 0: the group ends after this call, and why
+    BYE = 18  # replica: I leave, and why
+
+    @property
+    def numbered(self) -> bool:
+        """Whether such messages are kept and replayed after a reconnect."""
+        return self >= Kind.READY
+
+
+class Flag(enum.IntFlag):
+    """Bits of the header."""
+
+    CHUNKED = 1  # the body holds the sizes of the parts; chunks follow
+    POISONED = 2  # the contribution is an error: JSON fields
+
+
+@dataclass(slots=True)
+class Payload:
+    """The bytes of one value: a pickle stream, then its out-of-band buffers.
+
+    Attributes:
+        parts: The stream and the buffers. A ``bytearray`` belongs to whoever
+            receives the payload; anything else is shared and must be copied
+            before somebody writes into it.
+        stable: Whether nobody can change the parts any more, so that pieces of
+            them may be sent without a copy.
+    """
+
+    parts: list[Buffer]
+    stable: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """The parts' sizes in bytes."""
+        return [memoryview(part).nbytes for part in self.parts]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all parts in bytes."""
+        return sum(self.sizes)
+
+    @property
+    def inline(self) -> bool:
+        """Whether the payload travels inside the first frame."""
+        return len(self.parts) == 1 and self.nbytes <= INLINE_LIMIT
+
+    def snapshot(self) -> None:
+        """Copy what the caller could still change. Afterwards it is stable."""
+        if not self.stable:
+            self.parts = [
+                part if isinstance(part, bytes) else bytearray(part)
+                for part in self.parts
+            ]
+            self.stable = True
+
+    def shared(self) -> Payload:
+        """The same memory for several readers, none of whom owns it."""
+        parts: list[Buffer] = [memoryview(part).toreadonly() for part in self.parts]
+        return Payload(parts, stable=True)
+
+
+EMPTY = Payload([], stable=True)
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. Which fields mean something depends on its kind.
+
+    Attributes:
+        kind: What it is for.
+        operation: The operation's code.
+        flags: Bits of :class:`Flag`.
+        rank: The sender's rank.
+        root: The call's root.
+        session: The group's random number; 0 before it is known.
+        group: The group's number.
+        seq: The call's number in its group; the first is 1.
+        number: The message's place in its direction's stream; 0 is outside it.
+        ack: The last number that the sender has received in order.
+        site: The user's line that made the call.
+        body: What the kind says.
+        data: The bytes of a chunk; a frame of their own.
+        payload: A whole payload, where the message never leaves the process.
+    """
+
+    kind: Kind
+    operation: int = 0
+    flags: int = 0
+    rank: int = 0
+    root: int = 0
+    session: int = 0
+    group: int = 0
+    seq: int = 0
+    number: int = 0
+    ack: int = 0
+    site: str = ""
+    body: Buffer = b""
+    data: Buffer | None = None
+    payload: Payload | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        text = f"{self.kind.name} seq={self.seq} number={self.number} ack={self.ack}"
+        size = len(self.body) + (0 if self.data is None else len(self.data))
+        return f"{text} op={self.operation} {self.site} [{size} bytes]"
+
+
+def pack(message: Message) -> list[Buffer]:
+    """Turn a message into its frames."""
+    site = message.site.encode("utf-8", "replace")[-MAX_SITE:] if message.site else b""
+    header = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        message.kind,
+        message.operation,
+        message.flags,
+        len(site),
+        message.rank,
+        message.root,
+        message.session,
+        message.group,
+        message.seq,
+        message.number,
+        message.ack,
+    )
+    head = b"".join((header, site, message.body))
+    return [head] if message.data is None else [head, message.data]
+
+
+def parse(frames: Sequence[Buffer]) -> Message:
+    """Turn frames into the message that they hold.
+
+    Raises:
+        ProtocolError: They hold none, or one of another protocol version.
+    """
+    if not 1 <= len(frames) <= 2:
+        raise ProtocolError(f"a message has 1 or 2 frames, not {len(frames)}")
+    head = memoryview(frames[0])
+    if len(head) < _HEADER.size:
+        raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
+    (magic, version, code, operation, flags, site_size, *numbers) = _HEADER.unpack_from(
+        head
+    )
+    if magic != MAGIC:
+        raise ProtocolError("not a zcoll message")
+    if version != VERSION:
+        raise OtherVersionError(version)
+    try:
+        kind = Kind(code)
+    except ValueError:
+        raise ProtocolError(f"unknown kind {code}") from None
+    end = _HEADER.size + site_size
+    if site_size > MAX_SITE or len(head) < end:
+        raise ProtocolError(f"a call site of {site_size} bytes does not fit")
+    if flags & ~(Flag.CHUNKED | Flag.POISONED):
+        raise ProtocolError(f"unknown flags {flags:#x}")
+    if (len(frames) == 2) != (kind is Kind.CHUNK):
+        raise ProtocolError(f"{kind.name} with {len(frames)} frames")
+    rank, root, session, group, seq, number, ack = numbers
+    if bool(number) != kind.numbered:
+        raise ProtocolError(f"{kind.name} with message number {number}")
+    return Message(
+        kind=kind,
+        operation=operation,
+        flags=flags,
+        rank=rank,
+        root=root,
+        session=session,
+        group=group,
+        seq=seq,
+        number=number,
+        ack=ack,
+        site=bytes(head[_HEADER.size : end]).decode("utf-8", "replace"),
+        body=head[end:],
+        data=frames[1] if len(frames) == 2 else None,
+    )
+
+
+def pack_fields(fields: Mapping[str, Any]) -> bytes:
+    """Turn plain fields into a body. Only JSON types: never a user's value."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_fields(body: Buffer) -> dict[str, Any]:
+    """Turn a body into the fields of :func:`pack_fields`.
+
+    Raises:
+        ProtocolError: The body is no JSON object.
+    """
+    try:
+        fields = json.loads(bytes(body))
+    except (ValueError, RecursionError):
+        raise ProtocolError("a body that is not JSON") from None
+    if not isinstance(fields, dict):
+        raise ProtocolError("a body that is not a JSON object")
+    return fields
+
+
+def pack_sizes(sizes: Sequence[int]) -> bytes:
+    """Turn the sizes of a chunked payload's parts into a body."""
+    return struct.pack(f"!{len(sizes)}Q", *sizes)
+
+
+def parse_sizes(body: Buffer) -> list[int]:
+    """Turn a body into the sizes of a chunked payload's parts, in bytes.
+
+    Raises:
+        ProtocolError: The body holds no such list.
+    """
+    count, rest = divmod(len(body), 8)
+    if rest or not 1 <= count <= MAX_PARTS:
+        raise ProtocolError(f"a list of sizes of {len(body)} bytes")
+    return list(struct.unpack(f"!{count}Q", body))
+
+
+def pack_place(part: int, offset: int) -> bytes:
+    """Turn a chunk's place in its payload into a body."""
+    return _CHUNK.pack(part, offset)
+
+
+def parse_place(body: Buffer) -> tuple[int, int]:
+    """Turn a body into a chunk's part and its offset there, in bytes.
+
+    Raises:
+        ProtocolError: The body holds no place.
+    """
+    if len(body) != _CHUNK.size:
+        raise ProtocolError(f"a chunk's place of {len(body)} bytes")
+    part, offset = _CHUNK.unpack(body)
+    return part, offset

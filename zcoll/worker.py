@@ -1,0 +1,53 @@
+"""Threads for the user's own code: reduce functions, and callbacks of futures.
+
+It never runs on the loop thread, where it would keep the sockets waiting.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from zcoll.errors import ReentrantCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_here = threading.local()
+
+
+def refuse_inside_user_code(what: str) -> None:
+    """Refuse to block on a thread whose progress the group needs.
+
+    Raises:
+        ReentrantCallError: This is a reduce function or a callback.
+    """
+    if getattr(_here, "working", False):
+        raise ReentrantCallError(
+            f"{what} inside a reduce function or a future's callback would wait for "
+            "itself: use the _async form there and collect its result elsewhere"
+        )
+
+
+class Worker:
+    """A daemon thread that runs jobs in order. Jobs must not raise."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job after those before it."""
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the thread after the jobs that it has. Does not wait for it."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        _here.working = True
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # what it refers to must not live until the next one
