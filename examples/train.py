@@ -191,6 +191,7 @@ def main() -> int:
     with zcoll.connect() as comm:
         rank = comm.replica_rank
         images = comm.broadcast(load_images() if rank == 0 else None)
+        assert images is not None  # they are rank 0's, on every replica
         start = start_values(images[0])
 
         begin = time.perf_counter()

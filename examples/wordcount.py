@@ -64,7 +64,7 @@ def main() -> int:
         rank, num_replicas = comm.replica_rank, comm.num_replicas
 
         # Rank 0 decides what there is to count, so nobody counts other files.
-        paths = comm.broadcast(library_sources() if rank == 0 else None)
+        paths = comm.broadcast(library_sources() if rank == 0 else [])
 
         comm.barrier()
         start = time.perf_counter()

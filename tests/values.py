@@ -248,7 +248,7 @@ def _(sent: list[Any] | tuple[Any, ...], got: Any) -> bool:
         return False
     if sent and sent[-1] is sent:  # the one that holds itself
         return got[-1] is got and same(sent[:-1], got[:-1])
-    return all(map(same, sent, got))
+    return all(same(one, other) for one, other in zip(sent, got, strict=True))
 
 
 @same.register(np.ndarray)
@@ -260,5 +260,7 @@ def _(sent: np.ndarray[Any, Any], got: Any) -> bool:
     if sent.flags.f_contiguous != got.flags.f_contiguous and sent.flags.c_contiguous:
         return False
     if sent.dtype == object:
-        return same(sent.tolist(), got.tolist())
+        return bool(same(sent.tolist(), got.tolist()))
+    if sent.dtype == np.longdouble:  # some of its bytes mean nothing
+        return bool((sent == got).all())
     return sent.tobytes() == got.tobytes()

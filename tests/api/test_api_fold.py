@@ -143,7 +143,9 @@ def test_the_reduce_function_is_called_once_less_than_there_are_replicas(
 def test_each_call_has_its_own_function(trio: Crew) -> None:
     def task(comm: zcoll.Communicator) -> list[int]:
         rank = comm.replica_rank
-        functions = [operator.add, operator.mul, max, min, operator.sub]
+        functions: list[Callable[[int, int], int]] = [
+            *(operator.add, operator.mul, max, min, operator.sub)
+        ]
         futures = [comm.allreduce_async(rank + 1, function) for function in functions]
         return [future.result(10) for future in futures]
 

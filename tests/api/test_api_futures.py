@@ -46,7 +46,7 @@ def test_replicas_may_collect_in_different_orders(crew: Crew) -> None:
 
 def test_hundreds_of_calls_can_be_in_flight(trio: Crew) -> None:
     def task(comm: zcoll.Communicator) -> None:
-        futures = [
+        futures: list[Future[tuple[int, ...]]] = [
             comm.allreduce_async((step, comm.replica_rank)) for step in range(500)
         ]
         assert comm.broadcast("after them") == "after them"

@@ -83,7 +83,9 @@ def test_the_result_is_not_a_value_even_if_the_function_returns_it(
 
 
 def test_containers_are_copied_as_deep_as_they_go(crew: Crew) -> None:
-    mine = [{"list": [rank], "deep": [[{rank}]]} for rank in range(crew.size)]
+    mine: list[dict[str, Any]] = [
+        {"list": [rank], "deep": [[{rank}]]} for rank in range(crew.size)
+    ]
     before = copy.deepcopy(mine)
 
     def merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

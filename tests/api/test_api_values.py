@@ -114,7 +114,7 @@ def test_barrier_returns_nothing(crew: Crew) -> None:
 
 
 def test_values_of_different_types_meet_in_one_call(trio: Crew) -> None:
-    mine = (1, "one", [1.0])
+    mine: tuple[Any, ...] = (1, "one", [1.0])
     results = trio.run(
         lambda comm: comm.allreduce(
             mine[comm.replica_rank], lambda one, other: (one, other)

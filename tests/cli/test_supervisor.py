@@ -119,10 +119,11 @@ def test_a_signal_is_passed_on_once(
     launch: Launch, signum: signal.Signals, code: int
 ) -> None:
     script = START + (
-        "def count(signum, _): print('got', signum)\n"
+        "got = []\n"
+        "def count(signum, _): got.append(signum); print('got', signum)\n"
         "for s in (1, 2, 15): signal.signal(s, count)\n"
         "ready()\n"
-        "signal.pause()\n"
+        "while not got: time.sleep(0.01)\n"
         "time.sleep(0.3)\n"
         "signal.signal(int(sys.argv[1]), signal.SIG_DFL)\n"
         "os.kill(os.getpid(), int(sys.argv[1]))"

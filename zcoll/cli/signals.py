@@ -11,7 +11,7 @@ import contextlib
 import os
 import select
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -23,34 +23,32 @@ FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Those that a terminal sends to all processes of a job, not to one."""
 
 
-def _ignore_nothing(signum: int, frame: FrameType | None) -> None:
-    """Let the signal interrupt, so that its number is written to the pipe."""
+def _let_it_interrupt(signum: int, frame: FrameType | None) -> None:
+    """Do nothing: what matters is that Python writes the number to the pipe."""
 
 
 class Inbox:
     """Collects signals, within a ``with`` block in the main thread.
 
     What the launcher was started to ignore (SIGHUP under ``nohup``, SIGINT in the
-    background of a script) stays ignored, by the replicas as well.
+    background of a script) stays ignored, by the replicas as well. After the block
+    the handlers stay: a late Ctrl-C must not change the exit code of a job that is
+    over, nor keep its files from being removed.
     """
 
     def __init__(self) -> None:
         self._reader, self._writer = -1, -1
-        self._previous: dict[int, Any] = {}
-        self._previous_fd = -1
 
     def __enter__(self) -> Inbox:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        self._previous_fd = signal.set_wakeup_fd(
-            self._writer, warn_on_full_buffer=False
-        )
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for signum in PASSED_ON:
             if signal.getsignal(signum) is not signal.SIG_IGN:
-                self._previous[signum] = signal.signal(signum, _ignore_nothing)
+                signal.signal(signum, _let_it_interrupt)
         # Even if it was ignored: then ended children would leave no exit code.
-        self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _ignore_nothing)
+        signal.signal(signal.SIGCHLD, _let_it_interrupt)
         return self
 
     def __exit__(
@@ -59,9 +57,7 @@ class Inbox:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for signum, handler in self._previous.items():
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self._previous_fd)
+        signal.set_wakeup_fd(-1)
         os.close(self._reader)
         os.close(self._writer)
 

@@ -227,7 +227,7 @@ def _check_secret(
                 f"rank 0 has a secret (it listens at {other}), this replica has none: "
                 "set ZCOLL_SECRET or ZCOLL_SECRET_FILE to the same value here"
             )
-    elif _is_loopback(place):
+    elif place.loopback:
         other = Place("ipc", "", place.port)
         if look(other, LOOK_TIMEOUT) is Finding.NULL:
             raise AuthenticationError(
@@ -235,6 +235,3 @@ def _check_secret(
                 "give rank 0 the same ZCOLL_SECRET, or unset it here"
             )
 
-
-def _is_loopback(place: Place) -> bool:
-    return place.host.startswith("127.") or place.host == "::1"

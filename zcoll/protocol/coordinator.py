@@ -118,6 +118,8 @@ class Coordinator:
         rank = member.rank
         if message.kind is Kind.CONTRIBUTE:
             self._carry_out(self.calls.contribute(rank, message))
+            if self.calls.limit is not None:  # it may have come too late to count
+                member.link.discard_after(WORLD, self.calls.limit)
         elif message.kind is Kind.CHUNK and message.payload is not None:
             self._carry_out(self.calls.complete(rank, message.seq, message.payload))
         elif message.kind is Kind.BEACON:
@@ -187,6 +189,7 @@ class Coordinator:
         self.membership.closing = True
         body = pack_fields({**to_fields(step.error), "after": step.after})
         for member in self.membership.members:
+            member.link.discard_after(WORLD, step.after)
             self._post(member, Message(Kind.OVER, body=body))
 
     # --- those who go -------------------------------------------------------------

@@ -164,6 +164,11 @@ class Link:
         """The call is decided: the other end's unfinished payload is not needed."""
         self._assembling.pop((group, seq), None)
 
+    def discard_after(self, group: int, seq: int) -> None:
+        """No call after this one counts: nor do the other end's payloads."""
+        for key in [k for k in self._assembling if k[0] == group and k[1] > seq]:
+            del self._assembling[key]
+
     def transmit(self) -> Iterator[Message]:
         """Yield what must go on the wire now, in order."""
         if not self._connected:
@@ -271,6 +276,11 @@ class Link:
     def acknowledged(self) -> int:
         """The last number that the other end is known to have."""
         return self._unacked[0].number - 1 if self._unacked else self._sent
+
+    @property
+    def owes_payloads(self) -> bool:
+        """Whether chunks are still to be sent."""
+        return bool(self._waiting or self._sending)
 
     @property
     def idle(self) -> bool:

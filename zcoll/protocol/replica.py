@@ -83,15 +83,23 @@ class Replica:
         self._hello_at: float | None = None
         self._taken_since: float | None = None
         self._beacon_at = 0.0
+        self._farewell: Message | None = None  # goes when every payload has gone
 
     def take(self) -> list[ReplicaInstruction]:
         """Take the instructions that have come up, in order."""
+        self._transmit()
+        if self._farewell is not None and not self._link.owes_payloads:
+            self._link.send(self._farewell)
+            self._farewell = None
+            self._transmit()
+        out, self._out = self._out, []
+        return out
+
+    def _transmit(self) -> None:
         for message in self._link.transmit():
             message.rank = self._identity.rank
             message.session = self._session
             self._out.append(Send(message))
-        out, self._out = self._out, []
-        return out
 
     # --- what the program asks for ------------------------------------------------
 
@@ -143,7 +151,7 @@ class Replica:
     def leave(self, reason: str) -> None:
         """Leave the group; what was sent before still counts."""
         if self.phase is Phase.JOINED:
-            self._link.send(Message(Kind.BYE, body=pack_fields({"reason": reason})))
+            self._farewell = Message(Kind.BYE, body=pack_fields({"reason": reason}))
             self.phase = Phase.LEAVING
         elif self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
@@ -152,7 +160,9 @@ class Replica:
     def gone(self) -> bool:
         """Whether rank 0 knows that this replica has left, or never will."""
         return self.phase is Phase.CLOSED or (
-            self.phase is Phase.LEAVING and self._link.idle
+            self.phase is Phase.LEAVING
+            and self._farewell is None
+            and self._link.idle
         )
 
     @property
@@ -242,7 +252,13 @@ class Replica:
             self._fail(message)
         elif kind is Kind.OVER:
             self._end(parse_fields(message.body))
-        elif kind is Kind.READY:
+        else:
+            self._handle_news(message)
+
+    def _handle_news(self, message: Message) -> None:
+        """Take in what rank 0 tells of the others."""
+        kind = message.kind
+        if kind is Kind.READY:
             self.phase = Phase.JOINED if self.phase is Phase.JOINING else self.phase
             self.waiting_for = []
             self._out.append(Joined())
@@ -251,7 +267,7 @@ class Replica:
         elif kind is Kind.REPORT:
             fields = parse_fields(message.body)
             ranks, text = _ranks(fields.get("ranks")), str(fields.get("text"))
-            self._out.append(Missing(0, seq, ranks, text))
+            self._out.append(Missing(0, message.seq, ranks, text))
         elif kind not in (Kind.BEACON, Kind.ACK):
             raise ProtocolError(f"rank 0 does not send {kind.name}")
 

@@ -66,6 +66,11 @@ class Place:
         """Whether the socket must be told to use IPv6."""
         return ":" in self.host
 
+    @property
+    def loopback(self) -> bool:
+        """Whether it is TCP that does not leave this host."""
+        return self.kind == "tcp" and ip_address(self.host).is_loopback
+
     def __str__(self) -> str:
         if self.kind == "ipc":
             return f"port {self.port} on this host ({ipc.path_of(self.port)})"
@@ -185,13 +190,21 @@ def _is_localhost(host: str) -> bool:
     return host.lower() == "localhost"
 
 
-def _require_local(host: str, source: str) -> None:
+def is_local(host: str) -> bool:
+    """Whether an address stands for this host: what a group without a secret may use.
+
+    Raises:
+        ConfigurationError: It is no name or address.
+    """
+    host = _parse(host, _MASTER)
     address = _literal(host)
     if address is None:
-        local = _is_localhost(host)
-    else:
-        local = address.is_loopback or address.is_unspecified
-    if not local:
+        return _is_localhost(host)
+    return address.is_loopback or address.is_unspecified
+
+
+def _require_local(host: str, source: str) -> None:
+    if not is_local(host):
         raise ConfigurationError(
             f"{source} {host!r} reaches beyond this host, and the group has no"
             " secret: set ZCOLL_SECRET (or secret=, ZCOLL_SECRET_FILE) to the same"

@@ -250,6 +250,13 @@ class Dealer(_Socket):
             return False
         return True
 
+    def wait(self, timeout: float) -> None:
+        """Wait until something happens, or for so many seconds."""
+        poller = zmq.Poller()
+        poller.register(self.socket, zmq.POLLIN)
+        poller.register(self.monitor, zmq.POLLIN)
+        poller.poll(max(1, int(timeout * 1000)))
+
     def events(self) -> list[Event]:
         """Drain the monitor."""
         events = []

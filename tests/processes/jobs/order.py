@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from report import report
 
 import zcoll
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
@@ -24,9 +28,9 @@ def main() -> None:
         zcoll.allreduce_async(f"{step}{rank}", lambda a, b: f"({a}{b})")
         for step in range(30)
     ]
-    objects = zcoll.allreduce([Mine(rank)])
+    objects: list[Any] = zcoll.allreduce([Mine(rank)])
     large = zcoll.allreduce(np.full((300, 1000), rank, np.int32))
-    function = zcoll.broadcast(lambda x: x + rank, root=size - 1)
+    function: Callable[[int], int] = zcoll.broadcast(lambda x: x + rank, root=size - 1)
     report(
         rank,
         {
