@@ -54,7 +54,7 @@ class Communicator:
     def __repr__(self) -> str:
         return f"<Communicator rank {self.replica_rank} of {self.num_replicas}>"
 
-    # --- collectives ------------------------------------------------------------------
+    # --- collectives ------------------------------------------------------
 
     def allreduce(
         self,
@@ -149,7 +149,7 @@ class Communicator:
         """
         self._call(operations.BARRIER, None, 0, None, timeout)
 
-    # --- the end ----------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------
 
     def teardown(self, *, timeout: float | None = None) -> None:
         """Leave the group together with all others, rank 0 last.
@@ -210,7 +210,7 @@ class Communicator:
         else:
             self.close(codec.describe(error))
 
-    # --- how a call is made -----------------------------------------------------------
+    # --- how a call is made -----------------------------------------------
 
     def _call(
         self,

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 if sys.version_info >= (3, 11):
 
-    class _Timeout(TimeoutError):
+    class _TimeoutBaseError(TimeoutError):
         """What ``except TimeoutError`` and ``Future.result`` users catch."""
 
 else:
 
-    class _Timeout(concurrent.futures.TimeoutError, TimeoutError):
+    class _TimeoutBaseError(concurrent.futures.TimeoutError, TimeoutError):
         """What ``except TimeoutError`` and ``Future.result`` users catch."""
 
 
@@ -102,7 +102,7 @@ class RendezvousError(ZcollError):
     """The group did not come together."""
 
 
-class RendezvousTimeoutError(RendezvousError, _Timeout):
+class RendezvousTimeoutError(RendezvousError, _TimeoutBaseError):
     """Somebody did not come within the ``timeout`` of ``initialize``.
 
     Attributes:
@@ -200,7 +200,7 @@ class ReduceError(CollectiveError):
     """The reduce function raised."""
 
 
-class CollectiveTimeoutError(CollectiveError, _Timeout):
+class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
     """A call did not end within its ``timeout``; it is still in flight.
 
     Attributes:

@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from zcoll import codec
-from zcoll.worker import refuse_inside_user_code
 from zcoll.errors import DecodeError
+from zcoll.worker import refuse_inside_user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

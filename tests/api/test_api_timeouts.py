@@ -166,20 +166,34 @@ def test_a_limit_that_suffices_changes_nothing(crew: Crew) -> None:
 
 
 def test_replicas_that_do_not_come_are_named() -> None:
-    """Three of five wait: each knows at the end of its time who is missing."""
+    """Three of five wait, and know at the end of their time who is missing."""
 
-    def come(port: int, rank: int) -> zcoll.RendezvousTimeoutError:
+    def come(rank: int) -> zcoll.RendezvousTimeoutError:
         with pytest.raises(zcoll.RendezvousTimeoutError) as caught:
-            zcoll.connect("127.0.0.1", port, rank, 5, timeout=1.5)
+            zcoll.connect("127.0.0.1", port, rank, 5, timeout=limits[rank])
+        assert caught.value.timeout == limits[rank]
+        assert issubclass(type(caught.value), TimeoutError)
+        return caught.value
+
+    limits = {0: 3.0, 2: 1.5, 4: 1.5}
+    with ipc_port() as port:
+        of_rank_0, of_rank_2, of_rank_4 = _in_threads(come, list(limits))
+    for error in of_rank_2, of_rank_4:
+        assert error.missing == [1, 3]
+        assert "replicas 1, 3" in str(error)
+    assert of_rank_0.missing == [1, 2, 3, 4]  # by then these two had gone as well
+
+
+def test_rank_0_names_those_who_did_not_come() -> None:
+    def come(rank: int) -> zcoll.RendezvousTimeoutError:
+        with pytest.raises(zcoll.RendezvousTimeoutError) as caught:
+            zcoll.connect("127.0.0.1", port, rank, 4, timeout=1 + rank)
         return caught.value
 
     with ipc_port() as port:
-        errors = _in_threads(lambda rank: come(port, rank), [0, 2, 4])
-    for error in errors:
-        assert issubclass(type(error), TimeoutError)
-        assert error.missing == [1, 3]
-        assert error.timeout == 1.5
-        assert "replicas 1, 3" in str(error)
+        of_rank_0, of_rank_2 = _in_threads(come, [0, 2])
+    assert of_rank_0.missing == [1, 3]
+    assert 0 in of_rank_2.missing  # it had gone by then
 
 
 @pytest.mark.parametrize("secret", [None, "a secret that is long enough"])

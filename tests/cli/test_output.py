@@ -254,7 +254,8 @@ def test_a_stalled_reader_does_not_hold_up_the_signals(launch: Launch) -> None:
     while process.poll() is None and time.monotonic() < deadline:
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
-    assert process.returncode == 130
+    # A last one may have come when Python had its handlers taken down.
+    assert process.returncode in (130, -signal.SIGINT)
 
 
 def test_without_standard_streams(tmp_path: Path, launch: Launch) -> None:

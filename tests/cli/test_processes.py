@@ -5,10 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from launch import LIMIT, START, Launch, finish, wait_gone, wait_ready
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux can do this"
@@ -38,8 +42,13 @@ def test_orphans_are_adopted_and_reaped(launch: Launch) -> None:
     assert finish(process)[0] == 0
 
 
-def test_the_replicas_end_with_a_killed_launcher(launch: Launch) -> None:
-    process = launch("-n", "2", script=START + "ready()\nsignal.pause()")
+def test_the_replicas_end_with_a_killed_launcher(
+    launch: Launch, tmp_path: Path
+) -> None:
+    # Over TCP and with its directory here, because it cannot clean up.
+    env = {"TMPDIR": str(tmp_path)}
+    script = START + "ready()\nsignal.pause()"
+    process = launch("-n", "2", "--tcp", script=script, env=env)
     pids = [pid for (pid,) in wait_ready(process, 2)]
     process.kill()
     wait_gone(pids)

@@ -69,3 +69,16 @@ def test_joining_of_32_replicas_is_quick(tmp_path: Path) -> None:
         if seconds[-1] < 3:
             return
     raise AssertionError(f"joining took {seconds} s")
+
+
+@ways
+def test_rank_0_never_holds_all_large_operands_at_once(
+    results: Path, options: list[str]
+) -> None:
+    """With the others' arrays let in one after another, a few are in memory."""
+    size = 32
+    finished = run_job("memory.py", 8, results, f"{size}", options=options).check()
+    for rank, (more, right) in finished.reports.items():
+        assert right
+        limit = 6 if rank == 0 else 3
+        assert more < limit * size * 1024 * 1024, (rank, more)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from job import JOBS, run_job, run_program
-from ports import ipc_port
+from ports import tcp_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,17 +110,12 @@ def test_ctrl_c_interrupts_every_wait(results: Path, options: list[str]) -> None
 @pytest.mark.parametrize("secret", ["", "a secret that is long enough"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_interrupts_joining(results: Path, rank: int, secret: str) -> None:
-    with ipc_port() as port:
-        finished = run_program(
-            [
-                sys.executable,
-                str(JOBS / "interrupted_joining.py"),
-                f"{rank}",
-                f"{port}",
-            ],
-            results,
-            {"ZCOLL_SECRET": secret} if secret else {},
-        ).check()
+    script = str(JOBS / "interrupted_joining.py")
+    finished = run_program(
+        [sys.executable, script, f"{rank}", f"{tcp_port()}"],
+        results,
+        {"ZCOLL_SECRET": secret} if secret else {},
+    ).check()
     seconds, alone = finished.reports[rank]
     assert seconds < 1
     assert alone == 7

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import click
-from simulated_faults import Scenario
+from simulation.simulated_faults import Scenario
 
 
 @click.command()

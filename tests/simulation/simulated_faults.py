@@ -6,8 +6,8 @@ import dataclasses
 import random as random_module
 from typing import TYPE_CHECKING
 
-from simulated_group import Group, Node, small_limits
-from simulated_plan import PlannedCall, draw_plan
+from simulation.simulated_group import Group, Node, small_limits
+from simulation.simulated_plan import PlannedCall, draw_plan
 
 from zcoll.errors import (
     CollectiveError,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
+CLOSING_LIMIT = 1.5  # virtual seconds that a replica may take to close
 SCENARIOS = ("calm", "calm", "cuts", "cuts", "exit", "mismatch", "kill", "freeze")
 
 
@@ -121,6 +122,7 @@ class Scenario:
             if not node.dead:
                 assert node.closed, f"{node.rank} has not closed"
             self._check_values(node)
+            self.group.counts["reports"] += node.reports
         survivors = [node for node in self.group.nodes if self._survives(node)]
         if not any(node.made for node in survivors):
             assert self.kind in ("kill", "freeze"), "the group is not complete"
@@ -129,9 +131,13 @@ class Scenario:
             assert sorted(node.endings) == list(range(1, node.made + 1))
             assert node.made == len(node.plan)
             self._check_nothing_kept(node)
+            if node.rank and self.kind not in ("kill", "freeze"):
+                assert node.closed_at - node.left_at < CLOSING_LIMIT
         self._check_agreement(survivors)
 
     def _survives(self, node: Node) -> bool:
+        if self.kind == "kill" and not node.made:
+            return False  # it was still waiting for the group
         return node.rank != self.victim or self.kind in ("calm", "cuts", "mismatch")
 
     def _check_values(self, node: Node) -> None:
@@ -177,14 +183,13 @@ class Scenario:
         assert {word[0] for word in words} <= {kind}
         if self.kind == "mismatch" or self.victim:
             assert len(words) == 1
-        assert {word[2] for word in words} <= {self.victim} or (
-            self.kind == "mismatch"
-        )
+        assert {word[2] for word in words} <= {self.victim} or (self.kind == "mismatch")
 
     def _check_nothing_kept(self, node: Node) -> None:
         replica, link = node.replica, node.link
         assert not replica._pending
-        assert not (link._waiting or link._sending or link._assembling)
+        assert not link.owes_payloads
+        assert not link._assembling
         if node.rank == 0 and node.rank != self.victim:
             coordinator = self.group.hub.coordinator
             assert coordinator.drained

@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from simulated_network import Clock, Direction, Frames
-from simulated_plan import (
+from simulation.simulated_network import Clock, Direction, Frames
+from simulation.simulated_plan import (
     RESULT,
     Input,
     PlannedCall,
-    Unreducible,
+    UnreducibleError,
     decode,
     decode_error,
     encode_error,
@@ -34,6 +34,7 @@ from zcoll.protocol.events import (
     Fold,
     Identity,
     Joined,
+    Missing,
     Note,
     Refused,
     Send,
@@ -83,6 +84,9 @@ class Node:
         dead: Whether its process is gone.
         frozen: Whether its process does not run for now.
         closed: Whether it has left and closed everything.
+        left_at: When it began to leave, in virtual seconds.
+        closed_at: When it had closed.
+        reports: How many answers to the question who is missing it has got.
     """
 
     def __init__(self, rank: int, group: Group, link_end: link.Link) -> None:
@@ -96,6 +100,8 @@ class Node:
         self.leaves_after: int | None = None
         self.refusal: ZcollError | None = None
         self.dead = self.frozen = self.closed = False
+        self.left_at = self.closed_at = 0.0
+        self.reports = 0
         self._joined = self._leaving = False
         self._blocked_on = 0
         self._scheduled = False
@@ -140,6 +146,8 @@ class Node:
         assert seq == self.made
         if self.group.random.random() < 0.5 and seq not in self.endings:
             self._blocked_on = seq
+            if self.group.random.random() < 0.1:
+                self.replica.ask(seq)
         else:
             self.think()
 
@@ -148,7 +156,13 @@ class Node:
         if not self._leaving:
             self.group.trace(f"{self.rank} leaves: {reason}")
             self._leaving = True
+            self.left_at = self.group.clock.now
             self.replica.leave(reason)
+
+    def close(self) -> None:
+        """Nothing holds this replica any longer."""
+        self.group.trace(f"{self.rank} is gone")
+        self.closed, self.closed_at = True, self.group.clock.now
 
     def _ended(self, seq: int, ending: Ending) -> None:
         assert seq not in self.endings, f"call {seq} of {self.rank} ended twice"
@@ -188,8 +202,12 @@ class Node:
             self.think()
         elif isinstance(instruction, Refused):
             self.refusal = instruction.error
-            self.closed = True
-        elif isinstance(instruction, Note):
+            self.close()
+        elif isinstance(instruction, Missing):
+            assert instruction.ranks == sorted(instruction.ranks)
+            self.reports += 1
+        else:
+            assert isinstance(instruction, Note)
             self.group.trace(f"{self.rank} notes: {instruction.text}")
 
 
@@ -272,8 +290,7 @@ class Spoke(Node):
                 elif self._up is not None:
                     self._up.send(_frozen_frames(instruction.message))
         if self.running and self._leaving and self.replica.gone:
-            self.group.trace(f"{self.rank} is gone")
-            self.closed = True
+            self.close()
             self.cut(back_after=None)
 
 
@@ -343,8 +360,7 @@ class Hub(Node):
                 else:
                     self.inform(answer)
         if self.running and self._leaving and self.coordinator.drained:
-            self.group.trace("0 is gone")
-            self.closed = True
+            self.close()
             self.cut_all()
 
     def cut_all(self) -> None:
@@ -384,7 +400,7 @@ class Hub(Node):
             try:
                 # The first operand is the fold's value, the others are inputs.
                 reduction.add(operand.value if reduction.result is None else operand)
-            except Unreducible:
+            except UnreducibleError:
                 return None, reduce_error(operand)
         if not fold.last:
             return None, None

@@ -7,6 +7,7 @@ once, in rank order.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import zlib
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def replace(a: Value, b: Value) -> Value:
 FUNCTIONS: tuple[Callable[[Value, Value], Value], ...] = (append, nest, digest, replace)
 
 
-class Unreducible(Exception):
+class UnreducibleError(Exception):
     """The reduce function's complaint about a defect."""
 
 
@@ -74,7 +75,7 @@ class Input:
             return Payload([_GARBAGE], stable=True)
         data = pickle.dumps(self)
         bounds = [0, *(min(cut, len(data)) for cut in self.cuts), len(data)]
-        parts = [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [data[a:b] for a, b in itertools.pairwise(bounds)]
         return Payload(list(parts), stable=True)
 
 
@@ -103,7 +104,7 @@ class PlannedCall:
     def reduce(self, a: Value, operand: Input) -> Value:
         """Rank 0's reduce function."""
         if operand.defect == REDUCE:
-            raise Unreducible(operand.value[0])
+            raise UnreducibleError(operand.value[0])
         return FUNCTIONS[self.function](a, operand.value)
 
     def expected(self) -> Value | CollectiveError | None:
@@ -144,7 +145,7 @@ def decode_error(rank: int) -> DecodeError:
 
 def reduce_error(operand: Input) -> ReduceError:
     """What rank 0 says when the reduce function raises."""
-    return ReduceError(f"Unreducible: {operand.value[0]}", rank=0)
+    return ReduceError(f"UnreducibleError: {operand.value[0]}", rank=0)
 
 
 def result_error() -> EncodeError:

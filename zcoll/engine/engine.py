@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from zcoll import codec
-from zcoll.worker import Worker
 from zcoll.errors import (
     ClosedError,
     CollectiveTimeoutError,
@@ -31,6 +30,7 @@ from zcoll.errors import (
 )
 from zcoll.futures import Future
 from zcoll.protocol.events import Deliver, Fail, Joined, Missing, Note, Refused
+from zcoll.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ class Engine:
         self._noted: dict[str, float] = {}
         self._pid = os.getpid()
 
-    # --- for the program's threads ------------------------------------------------------
+    # --- for the program's threads ----------------------------------------
 
     def new_future(self, operation: Operation, site: str) -> Future[Any]:
         """A future for a call of this engine."""
@@ -153,7 +153,8 @@ class Engine:
             raise ClosedError(
                 f"this process (pid {os.getpid()}) was forked from replica "
                 f"{self.identity.rank} (pid {self._pid}): only the parent belongs to "
-                "the group. Initialize zcoll after the fork, or start processes by spawn"
+                "the group. Initialize zcoll after the fork, or start processes by "
+                "spawn"
             )
         if self._leaving or self._ended:
             raise ClosedError(
@@ -252,7 +253,7 @@ class Engine:
             future=future,
         )
 
-    # --- the loop thread -------------------------------------------------------------------
+    # --- the loop thread --------------------------------------------------
 
     def start(self) -> None:
         """Start the loop thread."""

@@ -8,11 +8,11 @@ import zmq
 
 from zcoll import codec
 from zcoll.engine.engine import Engine, Request
-from zcoll.worker import Worker
 from zcoll.errors import DecodeError, EncodeError, ProtocolError, ReduceError
-from zcoll.protocol.events import LOCAL, Fold, Note, Send
+from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Send
 from zcoll.reducer import Fold as Reduction
 from zcoll.wire import Payload, pack, parse
+from zcoll.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class Hub(Engine):
         """The ranks that are missing."""
         return self._coordinator.membership.absent
 
-    # --- the loop -----------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------
 
     def _pause(self) -> float:
         return 0.005 if self._probes else super()._pause()
@@ -121,7 +121,7 @@ class Hub(Engine):
         self._folder.stop()
         self._router.close()
 
-    # --- the fold -----------------------------------------------------------------------
+    # --- the fold ---------------------------------------------------------
 
     def _take_call(self, request: Request) -> int:
         seq = super()._take_call(request)
@@ -132,8 +132,8 @@ class Hub(Engine):
 
     def _inform(self, instruction: object, now: float) -> None:
         super()._inform(instruction, now)
-        if not isinstance(instruction, Note):
-            self._reduce_fns.pop(getattr(instruction, "seq", 0), None)
+        if isinstance(instruction, Deliver | Fail):
+            self._reduce_fns.pop(instruction.seq, None)
 
     def _start_fold(self, fold: Fold) -> None:
         reduce_fn, name, site = self._reduce_fns[fold.seq]

@@ -234,4 +234,3 @@ def _check_secret(
                 f"this replica has a secret, rank 0 has none (it listens at {other}): "
                 "give rank 0 the same ZCOLL_SECRET, or unset it here"
             )
-

@@ -206,8 +206,8 @@ def _place_in_group(
         raise ConfigurationError(f"{size[1]} {size[0]}: a group has at least 1 replica")
     if rank is None and size is not None and size[0] > 1:
         raise ConfigurationError(
-            f"{size[1].rstrip('=')} says {size[0]} replicas, and nothing says which one "
-            "this is: set ZCOLL_REPLICA_RANK, or give replica_rank="
+            f"{size[1].rstrip('=')} says {size[0]} replicas, and nothing says which "
+            "one this is: set ZCOLL_REPLICA_RANK, or give replica_rank="
         )
     number = rank[0] if rank is not None else 0
     if size is None and number != 0:

@@ -115,7 +115,7 @@ class Calls:
         self._last_site = dict.fromkeys(ranks, "")
         self._held = 0  # bytes of chunked operands granted and not folded
 
-    # --- arrivals -----------------------------------------------------------------
+    # --- arrivals ---------------------------------------------------------
 
     def contribute(self, rank: int, message: Message) -> Iterator[Step]:
         """A replica's part of a call has arrived, or its header ahead of chunks.
@@ -178,7 +178,7 @@ class Calls:
             yield self._decide(call, result, error)
         yield from self._advance()
 
-    # --- decisions ----------------------------------------------------------------
+    # --- decisions --------------------------------------------------------
 
     def _advance(self) -> Iterator[Step]:
         while (head := self._open.get(self.decided + 1)) is not None:
@@ -255,7 +255,7 @@ class Calls:
         call.holding -= size
         self._held -= size
 
-    # --- endings ------------------------------------------------------------------
+    # --- endings ----------------------------------------------------------
 
     def end(self, error: GroupError, after: int) -> Iterator[End]:
         """The group is over after this call, unless it ends sooner anyway."""

@@ -71,7 +71,7 @@ class Coordinator:
             member.link.send(message)
             self._active.add(member.rank)
 
-    # --- what arrives -------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------
 
     def receive(self, peer: Peer, message: Message, now: float) -> None:
         """A message has come from a peer that knows the secret."""
@@ -157,7 +157,7 @@ class Coordinator:
         self.progress += 1
         self._carry_out(self.calls.folded(seq, result, error))
 
-    # --- what the calls come to ---------------------------------------------------
+    # --- what the calls come to -------------------------------------------
 
     def _carry_out(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -192,7 +192,7 @@ class Coordinator:
             member.link.discard_after(WORLD, step.after)
             self._post(member, Message(Kind.OVER, body=body))
 
-    # --- those who go -------------------------------------------------------------
+    # --- those who go -----------------------------------------------------
 
     def unreachable(self, peer: Peer, now: float) -> None:
         """A send to this peer has found its connection gone."""
@@ -213,6 +213,10 @@ class Coordinator:
             self._lose(member, f"its connection is gone; last heard of {ago} ago")
 
     def _lose(self, member: Member, why: str) -> None:
+        if not self.membership.complete:
+            self.membership.forget(member)
+            self._out.append(Note(f"{member} {why}", topic="dropped", warning=True))
+            return
         self.membership.dismiss(member, State.LOST)
         seq, site = self.calls.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {_call(seq, site)}"
@@ -244,7 +248,7 @@ class Coordinator:
             if member.state is State.PRESENT
         )
 
-    # --- what is told to those who ask --------------------------------------------
+    # --- what is told to those who ask ------------------------------------
 
     def _report(self, query: Message, now: float) -> Message:
         missing = self.calls.missing(query.seq)

@@ -128,7 +128,7 @@ class Link:
         self._unreported = 0  # bytes of chunks received since the last ack sent
         self._ack_due = False
 
-    # --- sending ------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------
 
     def send(self, message: Message) -> None:
         """Queue a numbered message, with its payload if it has one."""
@@ -199,7 +199,7 @@ class Link:
         self._ack_due = False
         return message
 
-    # --- receiving ----------------------------------------------------------------
+    # --- receiving --------------------------------------------------------
 
     def accept(self, message: Message) -> bool:
         """Take in a message of the other end.
@@ -254,7 +254,7 @@ class Link:
             data = unacked.popleft().data
             self._in_flight -= 0 if data is None else len(data)
 
-    # --- the connection -----------------------------------------------------------
+    # --- the connection ---------------------------------------------------
 
     def resume(self, received: int) -> None:
         """A connection stands, and the other end has got up to this number."""
@@ -266,6 +266,15 @@ class Link:
         """The connection is gone: keep everything for the next one."""
         self._connected = False
         self._replay.clear()
+
+    def close(self) -> None:
+        """No connection will stand again: nothing more is sent or kept."""
+        self.suspend()
+        for kept in (self._queue, self._unacked, self._sending):
+            kept.clear()
+        self._waiting.clear()
+        self._assembling.clear()
+        self._in_flight = 0
 
     @property
     def received(self) -> int:

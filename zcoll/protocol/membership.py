@@ -109,7 +109,7 @@ class Membership:
         """The ranks in any of these states."""
         return [member.rank for member in self.members if member.state in states]
 
-    # --- admission ----------------------------------------------------------------
+    # --- admission --------------------------------------------------------
 
     def hello(self, peer: Peer, message: Message, now: float) -> Iterator[Send | Note]:
         """Admit the sender of a HELLO, let it resume, or refuse it.
@@ -183,24 +183,30 @@ class Membership:
             who = f"replica {identity.rank} ({identity.host}, pid {identity.pid})"
             yield Note(f"refused {who}: {reason}", topic="refused", warning=True)
 
-    # --- presence -----------------------------------------------------------------
+    # --- presence ---------------------------------------------------------
 
     def unreachable(self, peer: Peer, now: float) -> None:
         """This connection is gone, as a send has found."""
         member = self._peers.pop(peer, None)
         if member is None:
             return
-        member.peer = None
         if self.complete:
+            member.peer = None
             member.link.suspend()
             member.cut = now
         else:
-            self.members[member.rank] = Member(member.rank, Link(grants=False))
+            self.forget(member)
+
+    def forget(self, member: Member) -> None:
+        """The group is still gathering: somebody else may come in its place."""
+        if member.peer is not None:
+            self._peers.pop(member.peer, None)
+        self.members[member.rank] = Member(member.rank, Link(grants=False))
 
     def dismiss(self, member: Member, state: State) -> None:
         """The member has left or is given up: nothing more is sent to it."""
         member.state = state
-        member.link.suspend()
+        member.link.close()
 
     def overdue(self, now: float) -> list[Member]:
         """Members whose connection has been down for longer than the window."""

@@ -19,6 +19,7 @@ from zcoll.errors import (
     from_fields,
     to_fields,
 )
+from zcoll.operations import by_code
 from zcoll.protocol.events import (
     Deliver,
     Fail,
@@ -77,6 +78,7 @@ class Replica:
             tuple[int, GroupError]
         ] = []  # (last call that may end well, why)
         self._out: list[ReplicaInstruction] = []
+        self._ended = False  # by a call after which there is none
         self._connected = False
         self._cut: float | None = None
         self._admitted = False
@@ -101,7 +103,7 @@ class Replica:
             message.session = self._session
             self._out.append(Send(message))
 
-    # --- what the program asks for ------------------------------------------------
+    # --- what the program asks for ----------------------------------------
 
     def call(
         self,
@@ -159,11 +161,11 @@ class Replica:
     @property
     def gone(self) -> bool:
         """Whether rank 0 knows that this replica has left, or never will."""
-        return self.phase is Phase.CLOSED or (
-            self.phase is Phase.LEAVING
-            and self._farewell is None
-            and self._link.idle
-        )
+        if self.phase is not Phase.LEAVING:
+            return self.phase is Phase.CLOSED
+        told = self._farewell is None and self._link.idle
+        over = bool(self._ended or self._over) and not self._pending
+        return told or (over and not self._connected)  # nobody needs this BYE
 
     @property
     def over(self) -> bool:
@@ -175,7 +177,7 @@ class Replica:
         """The last message that rank 0 is known to have."""
         return self._link.acknowledged
 
-    # --- the connection -----------------------------------------------------------
+    # --- the connection ---------------------------------------------------
 
     def connected(self, now: float) -> None:
         """A connection to rank 0 stands: say who this is."""
@@ -189,6 +191,7 @@ class Replica:
         self._link.suspend()
         if self.phase is Phase.JOINING:
             self.waiting_for = [0]
+            self._session = 0  # rank 0 may come back as another one
         elif self._cut is None:
             self._cut = now
 
@@ -216,7 +219,7 @@ class Replica:
             beacon.rank, beacon.session = self._identity.rank, self._session
             self._out.append(Send(beacon))
 
-    # --- what arrives -------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------
 
     def receive(self, message: Message, now: float) -> None:
         """A message has come from rank 0."""
@@ -242,6 +245,7 @@ class Replica:
         kind, seq = message.kind, message.seq
         if kind is Kind.OUTCOME:
             self._link.withdraw(message.group, seq)
+            self._ended = self._ended or by_code(message.operation).ends
             if not message.flags & Flag.CHUNKED:
                 self._deliver(message)
         elif kind is Kind.CHUNK:
@@ -287,7 +291,7 @@ class Replica:
             error.op, error.seq, error.site = call[0], message.seq, call[1]
         self._out.append(Fail(0, message.seq, error))
 
-    # --- admission ----------------------------------------------------------------
+    # --- admission --------------------------------------------------------
 
     def _welcome(self, message: Message) -> None:
         if self._session not in (0, message.session):
@@ -321,7 +325,7 @@ class Replica:
         else:
             self._lose(f"rank 0 is lost: {reason}")
 
-    # --- endings ------------------------------------------------------------------
+    # --- endings ----------------------------------------------------------
 
     def _end(self, fields: dict[str, Any]) -> None:
         error, after = from_fields(fields), fields.get("after")
@@ -339,12 +343,10 @@ class Replica:
         """Rank 0 is gone, or this replica to it: nothing more will be decided."""
         if self.phase is Phase.CLOSED:
             return
-        lost = ReplicaLostError(text, rank=self._identity.rank if own else 0)
-        error = self._over[0][1] if self._over else lost
+        error = ReplicaLostError(text, rank=self._identity.rank if own else 0)
         joining = self.phase is Phase.JOINING
         self.phase = Phase.CLOSED
         self._cut = self._hello_at = None
-        self._link.suspend()
         if joining:
             self._out.append(Refused(RejectedError(text)))
         else:
@@ -352,6 +354,7 @@ class Replica:
             self._out.append(Note(str(error), topic="over"))
         for seq in list(self._pending):
             self._drop(seq, error)
+        self._link.close()
 
     def _drop(self, seq: int, error: GroupError) -> None:
         del self._pending[seq]

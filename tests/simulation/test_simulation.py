@@ -1,0 +1,14 @@
+import pytest
+from simulation.simulated_faults import Scenario
+
+SEEDS = 320
+BATCHES = 8
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_whatever_goes_wrong_calls_end_the_same_way_everywhere(batch: int) -> None:
+    for seed in range(batch, SEEDS, BATCHES):
+        try:
+            Scenario(seed).run()
+        except Exception as error:
+            raise AssertionError(f"see tools/simulate --seed {seed}") from error
