@@ -54,6 +54,7 @@ from zcoll.errors import (
     ZcollError,
 )
 from zcoll.futures import Future
+from zcoll.launchers.settings import Tuning
 from zcoll.reducer import default_reduce_fn
 from zcoll.version import __version__
 
@@ -80,6 +81,7 @@ __all__ = [
     "ReplicaExitedError",
     "ReplicaLostError",
     "SecurityError",
+    "Tuning",
     "ZcollError",
     "__version__",
     "allreduce",

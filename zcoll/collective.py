@@ -12,7 +12,10 @@ from zcoll.reducer import default_reduce_fn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Unpack
+
     from zcoll.futures import Future
+    from zcoll.launchers.settings import Tuning
 
 T = TypeVar("T")
 
@@ -30,6 +33,7 @@ def initialize(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    **tuning: Unpack[Tuning],
 ) -> None:
     """Join the default group, and wait until it is complete.
 
@@ -54,6 +58,7 @@ def initialize(
             timeout=timeout,
             bind_addr=bind_addr,
             job_id=job_id,
+            **tuning,
         )
 
 

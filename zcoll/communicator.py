@@ -12,7 +12,8 @@ from zcoll.engine.alone import Alone
 from zcoll.engine.engine import Engine, Request
 from zcoll.engine.joining import join
 from zcoll.errors import ConfigurationError, ReplicaExitedError
-from zcoll.launchers.environment import check_timeout, read_settings
+from zcoll.launchers.environment import read_settings
+from zcoll.launchers.settings import check_timeout
 from zcoll.reducer import default_reduce_fn
 from zcoll.worker import refuse_inside_user_code
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from typing_extensions import Unpack
+
     from zcoll.futures import Future
-    from zcoll.launchers.environment import Settings
+    from zcoll.launchers.settings import Settings, Tuning
     from zcoll.operations import Operation
 
 T = TypeVar("T")
@@ -270,6 +273,7 @@ def connect(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    **tuning: Unpack[Tuning],
 ) -> Communicator:
     """Join a group, and wait until it is complete.
 
@@ -290,6 +294,7 @@ def connect(
             It also comes from ``ZCOLL_BIND_ADDR``.
         job_id: A name; replicas of another job are refused. It also comes from
             ``ZCOLL_JOB_ID``.
+        tuning: What few programs need: see :class:`zcoll.Tuning`.
 
     Returns:
         The replica's communicator.
@@ -310,5 +315,6 @@ def connect(
         timeout=timeout,
         bind_addr=bind_addr,
         job_id=job_id,
+        **tuning,
     )
     return Communicator(join(settings), settings)

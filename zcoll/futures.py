@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from zcoll import codec
 from zcoll.errors import DecodeError
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from zcoll.wire import Payload
 
 T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """What a future needs of the engine that made it."""
+
+    def check_process(self) -> None:
+        """Refuse to wait in a forked child."""
+
+    def explain(self, future: Future[Any], timeout: float) -> Exception:
+        """The error of a future that has run out of time."""
+
+    def run_callback(self, job: Callable[[], None]) -> None:
+        """Run a callback where it keeps nobody waiting."""
+
+
 _log = logging.getLogger("zcoll.futures")
 
 
@@ -35,20 +50,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         seq: The call's number in its group; 0 until it is numbered.
     """
 
-    def __init__(
-        self,
-        operation: Operation,
-        site: str,
-        *,
-        explain: Callable[[Future[Any], float], Exception],
-        run_callback: Callable[[Callable[[], None]], None],
-    ) -> None:
+    def __init__(self, operation: Operation, site: str, owner: Owner) -> None:
         super().__init__()
         self.operation = operation
         self.site = site
         self.seq = 0
-        self._explain = explain
-        self._run_callback = run_callback
+        self._owner = owner
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
@@ -120,7 +127,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             except Exception:
                 _log.exception("exception calling callback for %r", self)
 
-        super().add_done_callback(lambda _: self._run_callback(run))
+        super().add_done_callback(lambda _: self._owner.run_callback(run))
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait without blocking the event loop.
@@ -132,10 +139,11 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def _wait(self, timeout: float | None) -> None:
         if self.done():
             return
+        self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         done, _ = concurrent.futures.wait([self], timeout)
         if not done:
-            error = self._explain(self, timeout or 0.0)
+            error = self._owner.explain(self, timeout or 0.0)
             if not self.done():  # else it ended while the question was on its way
                 raise error
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from zcoll.errors import ProtocolError, SecurityError
 from zcoll.transport.address import NameNotResolved, Place, connect_place, is_local
 from zcoll.transport.greeting import Finding, look
-from zcoll.transport.sockets import Dealer, Event
+from zcoll.transport.sockets import Dealer, Event, Heartbeat
 from zcoll.wire import Kind, Message, OtherVersionError, pack, parse, parse_fields
 
 if TYPE_CHECKING:
-    from zcoll.launchers.environment import Target
+    from zcoll.launchers.settings import Target
 
 _LOOK = 1.0  # seconds to read another program's greeting
 
@@ -98,7 +98,7 @@ class Prober:
         self._place = place
         self._secret = target.secret
         keys = None if target.secret is None else target.secret.keys()
-        self._dealer = Dealer(place, keys)
+        self._dealer = Dealer(place, keys, Heartbeat())
         self._connected = False
         self._refused = False
         self._seq = 0

@@ -224,7 +224,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
     end = _HEADER.size + site_size
     if site_size > MAX_SITE or len(head) < end:
         raise ProtocolError(f"a call site of {site_size} bytes does not fit")
-    if flags & ~(Flag.CHUNKED | Flag.POISONED):
+    if flags & ~int(Flag.CHUNKED | Flag.POISONED):  # ~ of a Flag hides the others
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
@@ -280,9 +280,12 @@ def parse_sizes(body: Buffer) -> list[int]:
         ProtocolError: The body holds no such list.
     """
     count, rest = divmod(len(body), 8)
-    if rest or not 1 <= count <= MAX_PARTS:
+    if rest or count > MAX_PARTS:
         raise ProtocolError(f"a list of sizes of {len(body)} bytes")
-    return list(struct.unpack(f"!{count}Q", body))
+    sizes = list(struct.unpack(f"!{count}Q", body))
+    if not any(sizes):
+        raise ProtocolError("a list of sizes without a byte to come")
+    return sizes
 
 
 def pack_place(part: int, offset: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import ClosedError
+from zcoll.errors import ClosedError, CollectiveTimeoutError
 from zcoll.futures import Future
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Alone:
 
     def new_future(self, operation: Operation, site: str) -> Future[Any]:
         """A future for a call of this engine."""
-        return Future(operation, site, explain=_never, run_callback=_at_once)
+        return Future(operation, site, self)
 
     def submit(self, request: Request) -> None:
         """Make a call.
@@ -78,10 +78,21 @@ class Alone:
         """Leave the group."""
         self._left = True
 
+    def check_process(self) -> None:
+        """Refuse calls in a forked child.
 
-def _at_once(job: Callable[[], None]) -> None:
-    job()
+        Raises:
+            ClosedError: This is one.
+        """
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "this process was forked from a replica: initialize again"
+            )
 
+    def explain(self, future: Future[Any], timeout: float) -> Exception:
+        """Never asked: every call has ended when it returns."""
+        return CollectiveTimeoutError("", missing=[], timeout=timeout, future=future)
 
-def _never(future: Future[Any], timeout: float) -> Exception:
-    raise AssertionError("a call of one replica alone has ended when it returns")
+    def run_callback(self, job: Callable[[], None]) -> None:
+        """Run a callback; nobody is kept waiting by it."""
+        job()

@@ -30,6 +30,7 @@ from zcoll.errors import (
 )
 from zcoll.futures import Future
 from zcoll.protocol.events import Deliver, Fail, Joined, Missing, Note, Refused
+from zcoll.transport.forks import let_go
 from zcoll.worker import Worker
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from zcoll.operations import Operation
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
+    from zcoll.transport.address import Place
     from zcoll.wire import Payload
 
 _log = logging.getLogger("zcoll.engine")
@@ -90,6 +92,7 @@ class Engine:
     Args:
         identity: Who this replica is.
         replica: Its machine.
+        place: Where rank 0 listens.
 
     Attributes:
         identity: Who this replica is.
@@ -97,11 +100,12 @@ class Engine:
         refusal: Why it will not, or None.
     """
 
-    def __init__(self, identity: Identity, replica: Replica) -> None:
+    def __init__(self, identity: Identity, replica: Replica, place: Place) -> None:
         self.identity = identity
         self.joined = threading.Event()
         self.refusal: ZcollError | None = None
         self._replica = replica
+        self._place = place
         self._futures: dict[int, Future[Any]] = {}
         self._causes: dict[int, Exception] = {}  # local exceptions behind errors
         self._questions: dict[int, list[Callable[[Missing], None]]] = {}
@@ -128,9 +132,7 @@ class Engine:
 
     def new_future(self, operation: Operation, site: str) -> Future[Any]:
         """A future for a call of this engine."""
-        return Future(
-            operation, site, explain=self._explain, run_callback=self._run_callback
-        )
+        return Future(operation, site, self)
 
     def submit(self, request: Request) -> None:
         """Make a call. It is numbered in the order of submission.
@@ -149,6 +151,19 @@ class Engine:
         Raises:
             ClosedError: This replica has left, or the process is a fork.
         """
+        self.check_process()
+        if self._leaving or self._ended:
+            raise ClosedError(
+                f"replica {self.identity.rank} has left the group: initialize again "
+                "before the next call"
+            )
+
+    def check_process(self) -> None:
+        """Refuse calls and waits in a forked child.
+
+        Raises:
+            ClosedError: This is one.
+        """
         if os.getpid() != self._pid:
             raise ClosedError(
                 f"this process (pid {os.getpid()}) was forked from replica "
@@ -156,11 +171,10 @@ class Engine:
                 "the group. Initialize zcoll after the fork, or start processes by "
                 "spawn"
             )
-        if self._leaving or self._ended:
-            raise ClosedError(
-                f"replica {self.identity.rank} has left the group: initialize again "
-                "before the next call"
-            )
+
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the connections."""
+        let_go(self._place, listens=self.identity.rank == 0)
 
     def keep(self, payload: Payload) -> None:
         """Copy what a call still needs of memory that the caller gets back."""
@@ -207,14 +221,15 @@ class Engine:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_out, b"\0")
 
-    def _run_callback(self, job: Callable[[], None]) -> None:
+    def run_callback(self, job: Callable[[], None]) -> None:
+        """Run a callback of a future on the thread for callbacks."""
         if self._callbacks is None:
             with self._closing:
                 if self._callbacks is None:
                     self._callbacks = Worker("zcoll-callbacks")
         self._callbacks.submit(job)
 
-    def _explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
+    def explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
         """Ask rank 0 who is missing in a call that has run out of time.
 
         The question goes the way of everything else, so an outcome that was sent

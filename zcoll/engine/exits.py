@@ -60,6 +60,14 @@ def _report(engine: Engine, error: BaseException | None) -> None:
             return  # the launcher is gone, or was never there
 
 
+def _let_go() -> None:
+    """In a forked child: its parent's groups are not its own."""
+    for engine in list(_engines):
+        engine.let_go()
+    _engines.clear()
+
+
 _reports: weakref.WeakKeyDictionary[Engine, str] = weakref.WeakKeyDictionary()
 
 atexit.register(leave_all)
+os.register_at_fork(after_in_child=_let_go)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
+    from zcoll.transport.address import Place
     from zcoll.transport.sockets import Router
 
 BATCH = 256  # messages taken in before outcomes go out
@@ -37,10 +38,11 @@ class Hub(Engine):
         self,
         identity: Identity,
         replica: Replica,
+        place: Place,
         coordinator: Coordinator,
         router: Router,
     ) -> None:
-        super().__init__(identity, replica)
+        super().__init__(identity, replica, place)
         self._coordinator = coordinator
         self._router = router
         self._reductions: dict[int, Reduction] = {}  # by seq; the folder's own

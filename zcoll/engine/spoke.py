@@ -15,6 +15,7 @@ from zcoll.wire import pack, parse
 if TYPE_CHECKING:
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
+    from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
 
 BATCH = 32  # messages taken in before acknowledgements go out
@@ -28,8 +29,10 @@ class Spoke(Engine):
         connected: Whether a connection has ever stood.
     """
 
-    def __init__(self, identity: Identity, replica: Replica, dealer: Dealer) -> None:
-        super().__init__(identity, replica)
+    def __init__(
+        self, identity: Identity, replica: Replica, place: Place, dealer: Dealer
+    ) -> None:
+        super().__init__(identity, replica, place)
         self.refusals: tuple[float, float] | None = None
         self.connected = False
         self._dealer = dealer

@@ -7,59 +7,27 @@ only one that reads the environment.
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zcoll.errors import ConfigurationError
+from zcoll.launchers.settings import (
+    Liveness,
+    Settings,
+    Target,
+    Tuning,
+    check_seconds,
+    check_timeout,
+)
 from zcoll.security import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from typing_extensions import Unpack
+
 DEFAULT_ADDR = "0.0.0.0"  # noqa: S104 - AdaptDL's; without a secret: this host only
 DEFAULT_TIMEOUT = 300.0  # seconds for the group to come together
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Where this replica stands in its group.
-
-    Attributes:
-        master_addr: The address of rank 0.
-        master_port: The port of rank 0; 0 for one replica alone.
-        rank: This replica's rank.
-        num_replicas: The size of the group.
-        secret: The group's secret, or None for a group of this host and user.
-        bind_addr: Where rank 0 listens, if not on ``master_addr``.
-        job: The job's name, or "".
-        timeout: Seconds for the group to come together.
-        call_timeout: Seconds for a call that names no limit, or None.
-        listen_fd: A listening socket that a launcher has handed over, or None.
-        report_dir: Where ``zcoll run`` reads how a replica ended, or None.
-    """
-
-    master_addr: str
-    master_port: int
-    rank: int
-    num_replicas: int
-    secret: Secret | None
-    bind_addr: str | None
-    job: str
-    timeout: float
-    call_timeout: float | None
-    listen_fd: int | None
-    report_dir: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A group to look at from outside, as ``zcoll ping`` does."""
-
-    master_addr: str
-    master_port: int
-    secret: Secret | None
 
 
 class _Source:
@@ -106,22 +74,7 @@ class _Source:
                 raise ConfigurationError(
                     f"{source}={found[0]!r} is not a number of seconds"
                 ) from None
-        return check_timeout(value, source)
-
-
-def check_timeout(value: float | None, source: str = "timeout") -> float | None:
-    """Check a limit in seconds; infinity means none.
-
-    Raises:
-        ConfigurationError: It is negative or not a number.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigurationError(f"{source} must be a number of seconds, not {value!r}")
-    if math.isnan(value) or value < 0:
-        raise ConfigurationError(f"{source} must not be negative: {value!r}")
-    return None if math.isinf(value) else float(value)
+        return None if value is None else check_seconds(value, source)
 
 
 def read_settings(
@@ -134,6 +87,7 @@ def read_settings(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    **tuning: Unpack[Tuning],
 ) -> Settings:
     """Put arguments, environment and defaults together, and check them.
 
@@ -155,9 +109,7 @@ def read_settings(
         _check_master(address, *port, secret=found_secret is not None)
     bind = bind_addr or (source.text("ZCOLL_BIND_ADDR") or (None,))[0]
     job = job_id or (source.text("ZCOLL_JOB_ID", "ADAPTDL_JOB_ID") or ("",))[0]
-    limit = (
-        source.seconds(timeout, "timeout") if timeout is not None else DEFAULT_TIMEOUT
-    )
+    limit = DEFAULT_TIMEOUT if timeout is None else check_seconds(timeout, "timeout")
     fd = source.integer(None, "", "ZCOLL_LISTEN_FD")
     given_by_launcher = master_addr is None and master_port is None
     return Settings(
@@ -168,8 +120,9 @@ def read_settings(
         secret=found_secret,
         bind_addr=bind,
         job=job,
-        timeout=math.inf if limit is None else limit,
-        call_timeout=source.seconds(None, "", "ZCOLL_TIMEOUT"),
+        timeout=limit,
+        call_timeout=check_timeout(source.seconds(None, "", "ZCOLL_TIMEOUT")),
+        liveness=_liveness(source, **tuning),
         listen_fd=fd[0] if fd is not None and given_by_launcher and rank == 0 else None,
         report_dir=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
     )
@@ -222,6 +175,31 @@ def _place_in_group(
             f"{total - 1}"
         )
     return number, total
+
+
+def _liveness(
+    source: _Source,
+    heartbeat_interval: float | None = None,
+    heartbeat_timeout: float | None = None,
+    reconnect_window: float | None = None,
+    stall_warning: float | None = None,
+    max_pending: int | None = None,
+) -> Liveness:
+    default = Liveness()
+    times = {
+        "heartbeat_interval": heartbeat_interval,
+        "heartbeat_timeout": heartbeat_timeout,
+        "reconnect_window": reconnect_window,
+        "stall_warning": stall_warning,
+    }
+    values: dict[str, float] = {}
+    for name, given in times.items():
+        value = source.seconds(given, name, f"ZCOLL_{name.upper()}")
+        values[name] = getattr(default, name) if value is None else value
+    pending = source.integer(max_pending, "max_pending", "ZCOLL_MAX_PENDING")
+    return Liveness(
+        **values, max_pending=default.max_pending if pending is None else pending[0]
+    )
 
 
 def _secret(source: _Source, given: str | bytes | None) -> Secret | None:

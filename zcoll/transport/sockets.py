@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from zcoll.security import Keys
     from zcoll.transport.address import Place
 
-HEARTBEAT_INTERVAL = 2.0  # seconds between ZMTP pings
-HEARTBEAT_TIMEOUT = 10.0  # seconds without an answer after which a peer is gone
 _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
@@ -37,6 +36,19 @@ _BROKEN = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """ZMTP heartbeats, answered by libzmq's own thread, also while Python is busy.
+
+    Attributes:
+        interval: Seconds between two.
+        timeout: Seconds without an answer after which a peer is gone.
+    """
+
+    interval: float = 2.0
+    timeout: float = 10.0
 
 
 class Event(enum.Enum):
@@ -50,10 +62,10 @@ class Event(enum.Enum):
 class _Socket:
     """A socket with a context and a monitor of its own."""
 
-    def __init__(self, kind: int, events: int) -> None:
+    def __init__(self, kind: int, events: int, heartbeat: Heartbeat) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
-        self._set_common_options()
+        self._set_common_options(heartbeat)
         endpoint = f"inproc://monitor-{id(self)}"
         self.socket.monitor(endpoint, events)
         self.monitor = self._context.socket(zmq.PAIR)
@@ -63,18 +75,16 @@ class _Socket:
         self.monitor.linger = 0
         self.monitor.connect(endpoint)
 
-    def _set_common_options(self) -> None:
+    def _set_common_options(self, heartbeat: Heartbeat) -> None:
         options = {
             zmq.LINGER: 0,  # closing never waits for a dead peer
             zmq.SNDHWM: 0,  # nothing is dropped or blocked in ZeroMQ: zcoll's own
             zmq.RCVHWM: 0,  # windows and grants bound what is on the way
             zmq.MAXMSGSIZE: MAX_FRAME,  # a stranger cannot make us hold gigabytes
             zmq.HANDSHAKE_IVL: 10_000,  # half-open connections are cut
-            # Whether the process at the other end is there: answered by libzmq's
-            # thread, also while Python is busy.
-            zmq.HEARTBEAT_IVL: int(HEARTBEAT_INTERVAL * 1000),
-            zmq.HEARTBEAT_TIMEOUT: int(HEARTBEAT_TIMEOUT * 1000),
-            zmq.HEARTBEAT_TTL: int((HEARTBEAT_INTERVAL + HEARTBEAT_TIMEOUT) * 1000),
+            zmq.HEARTBEAT_IVL: int(heartbeat.interval * 1000),
+            zmq.HEARTBEAT_TIMEOUT: int(heartbeat.timeout * 1000),
+            zmq.HEARTBEAT_TTL: int((heartbeat.interval + heartbeat.timeout) * 1000),
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
@@ -106,6 +116,7 @@ class Router(_Socket):
     Args:
         place: Where it listens.
         keys: The group's keys, or None for a socket file.
+        heartbeat: How soon silence means that a connection is gone.
         listener: A listening socket made by the parent process, or None.
 
     Raises:
@@ -113,9 +124,13 @@ class Router(_Socket):
     """
 
     def __init__(
-        self, place: Place, keys: Keys | None, listener: socket.socket | None
+        self,
+        place: Place,
+        keys: Keys | None,
+        heartbeat: Heartbeat,
+        listener: socket.socket | None = None,
     ) -> None:
-        super().__init__(zmq.ROUTER, _BROKEN)
+        super().__init__(zmq.ROUTER, _BROKEN, heartbeat)
         self._claim: ipc.Claim | None = None
         self.zap: zmq.Socket[bytes] | None = None
         self._keys = keys
@@ -211,10 +226,12 @@ class Dealer(_Socket):
     Args:
         place: Where rank 0 listens.
         keys: The group's keys, or None for a socket file.
+        heartbeat: How soon silence means that a connection is gone.
     """
 
-    def __init__(self, place: Place, keys: Keys | None) -> None:
-        super().__init__(zmq.DEALER, _BROKEN | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    def __init__(self, place: Place, keys: Keys | None, heartbeat: Heartbeat) -> None:
+        events = _BROKEN | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        super().__init__(zmq.DEALER, events, heartbeat)
         options = {
             # Nothing is queued for a connection that does not stand, so nothing
             # stale reaches a rank 0 that was started again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import psutil
@@ -12,6 +13,14 @@ import zcoll
 
 ROUNDS = 50
 WARM = 5  # rounds after which everything that is made once is there
+
+
+def settled_threads() -> int:
+    """Count the threads, once those that were told to end have done so."""
+    deadline = time.monotonic() + 1
+    while threading.active_count() > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return threading.active_count()
 
 
 def main() -> None:
@@ -27,8 +36,8 @@ def main() -> None:
         assert (future.result(20) == step * size).all()
         zcoll.teardown()
         if step >= WARM:
-            memory = process.memory_info().rss
-            held.append([process.num_fds(), threading.active_count(), memory])
+            threads = settled_threads()
+            held.append([process.num_fds(), threads, process.memory_info().rss])
     report(rank, held)
 
 
