@@ -263,4 +263,4 @@ def _(sent: np.ndarray[Any, Any], got: Any) -> bool:
         return bool(same(sent.tolist(), got.tolist()))
     if sent.dtype == np.longdouble:  # some of its bytes mean nothing
         return bool((sent == got).all())
-    return sent.tobytes() == got.tobytes()
+    return bool(sent.tobytes() == got.tobytes())

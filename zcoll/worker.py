@@ -5,6 +5,7 @@ It never runs on the loop thread, where it would keep the sockets waiting.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from zcoll.errors import ReentrantCallError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _here = threading.local()
 
@@ -28,6 +29,17 @@ def refuse_inside_user_code(what: str) -> None:
             f"{what} inside a reduce function or a future's callback would wait for "
             "itself: use the _async form there and collect its result elsewhere"
         )
+
+
+@contextlib.contextmanager
+def user_code() -> Iterator[None]:
+    """Mark what runs inside as a reduce function or a callback."""
+    before = getattr(_here, "working", False)
+    _here.working = True
+    try:
+        yield
+    finally:
+        _here.working = before
 
 
 class Worker:
@@ -47,7 +59,7 @@ class Worker:
         self._jobs.put(None)
 
     def _run(self) -> None:
-        _here.working = True
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job  # what it refers to must not live until the next one
+        with user_code():
+            while (job := self._jobs.get()) is not None:
+                job()
+                del job  # what it refers to must not live until the next one

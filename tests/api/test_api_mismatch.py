@@ -102,6 +102,7 @@ def test_after_a_mismatch_every_call_fails_at_once(
 def test_calls_before_the_mismatch_are_still_delivered() -> None:
     def task(comm: zcoll.Communicator) -> None:
         before: list[Future[int]] = [comm.allreduce_async(step) for step in range(5)]
+        comm.barrier()
         with pytest.raises(zcoll.MismatchError):
             (by_barrier if comm.replica_rank == 2 else by_broadcast)(comm)
         for step, future in enumerate(before):
@@ -111,9 +112,32 @@ def test_calls_before_the_mismatch_are_still_delivered() -> None:
         crew.run(task)
 
 
+def test_a_fold_that_is_under_way_is_finished() -> None:
+    """Everybody had made that call before anybody made another one."""
+    told = threading.Event()
+
+    def slow(one: int, other: int) -> int:
+        wait_for(told)
+        return one + other
+
+    def task(comm: zcoll.Communicator) -> None:
+        before: list[Future[int]] = [
+            comm.allreduce_async(1, slow),
+            comm.allreduce_async(2),
+        ]
+        with pytest.raises(zcoll.MismatchError):
+            (by_barrier if comm.replica_rank == 1 else by_broadcast)(comm)
+        told.set()
+        assert [future.result(LIMIT) for future in before] == [2, 4]
+
+    with Crew(2) as crew:
+        crew.run(task)
+
+
 def test_calls_in_flight_behind_the_mismatch_fail_with_its_text() -> None:
     def task(comm: zcoll.Communicator) -> None:
         first: Future[Any] = comm.allreduce_async(1)
+        comm.barrier()
         if comm.replica_rank == 1:
             with pytest.raises(zcoll.MismatchError):
                 comm.barrier()

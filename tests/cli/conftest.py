@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import textwrap
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from launch import LIMIT, Launch, clean_environment, zcoll_command
+from ports import ipc_port
+
+from zcoll.transport import ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,3 +54,20 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Give a port for a group over ipc, and remove what a killed one leaves."""
+    with ipc_port() as held:
+        yield held
+        for left in (ipc.path_of(held), ipc.path_of(held).with_suffix(".lock")):
+            left.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the variables of a job that runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("ZCOLL_", "ADAPTDL_")):
+            monkeypatch.delenv(name)

@@ -377,5 +377,5 @@ class _FoldingGroup:
                 self.take(self.calls.folded(step.seq, result, None))
             elif isinstance(step, Decide):
                 assert step.call.seq == len(self.results) + 1
-                parts = iter(() if step.payload is None else step.payload.parts)
-                self.results.append(b"".join(parts))
+                payload = step.payload or Payload([])
+                self.results.append(b"".join(payload.parts))

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -96,8 +97,7 @@ def test_who_cannot_come_in_is_told_why(
     assert isinstance(note, Note)
     kind, text = refusal(reject.message)
     assert kind is Refusal.FINAL
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(text)
+    assert re.search(reason, text)
     assert note.topic == "refused"
     assert group.absent == [1, 2]
 

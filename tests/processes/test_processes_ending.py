@@ -78,9 +78,9 @@ def test_initialising_fifty_times_leaves_nothing_behind(
     assert sorted(finished.reports) == [0, 1, 2]
     for held in finished.reports.values():
         fds, threads, memory = zip(*held, strict=True)
-        assert len(held) == 45
+        assert len(held) == 50
         assert max(fds) == fds[0]
-        assert set(threads) == {1}
+        assert max(threads) == threads[0]
         assert memory[-1] - min(memory[:10]) < 8 * MEBI
 
 

@@ -81,6 +81,7 @@ class Node:
         endings: How each call ended, by its number.
         made: How many calls it has made.
         leaves_after: After how many calls it leaves without a teardown, or None.
+        hurries: Whether it then leaves without waiting for anything.
         dead: Whether its process is gone.
         frozen: Whether its process does not run for now.
         closed: Whether it has left and closed everything.
@@ -98,6 +99,7 @@ class Node:
         self.endings: dict[int, Ending] = {}
         self.made = 0
         self.leaves_after: int | None = None
+        self.hurries = False
         self.refusal: ZcollError | None = None
         self.dead = self.frozen = self.closed = False
         self.left_at = self.closed_at = 0.0
@@ -126,6 +128,8 @@ class Node:
             return
         if self.made == self.leaves_after:
             self.leave("it was planned")
+            if self.hurries:
+                self.replica.leave("it was planned")
         elif self.made < len(self.plan):
             self._make_call(self.plan[self.made])
         elif len(self.endings) == self.made:

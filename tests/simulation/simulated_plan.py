@@ -165,7 +165,7 @@ def _draw_call(random: random.Random, replicas: int, seq: int) -> PlannedCall:
     root = random.randrange(replicas) if operation.rooted else 0
     longest = random.choice((0, 30, 150, 400))
     inputs = [_draw_input(random, f"{seq}.{r}", longest) for r in range(replicas)]
-    if random.random() < 0.2:
+    for _ in range(random.choice((0, 0, 0, 0, 1, 2))):
         rank = random.randrange(replicas)
         defect = random.choice(DEFECTS)
         if defect == RESULT:

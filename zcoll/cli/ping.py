@@ -3,68 +3,49 @@
 from __future__ import annotations
 
 import json
-import math
-import statistics
 import sys
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from zcoll.cli.group_check import check_group
-from zcoll.errors import ConfigurationError, SecurityError, name_ranks
+from zcoll.cli.group_check import Plan, check_group
+from zcoll.cli.ping_report import Summary, describe_answer, describe_count
+from zcoll.errors import ConfigurationError
 from zcoll.launchers.environment import read_target
-from zcoll.probe import Answer, Prober, Reason, Unreachable, locate
+from zcoll.probe import Prober, Unreachable, locate
 
-COMPLETE, INCOMPLETE, UNREACHABLE = 0, 1, 3  # exit codes; 2 is click's wrong usage
+if TYPE_CHECKING:
+    from zcoll.launchers.settings import Target
+
+_INTERRUPTED = 130  # as a shell says it of a program that Ctrl-C has ended
 _RETRY = 0.25  # seconds between tries while --wait lasts
+_SHORTEST = 0.1  # seconds that the last try of --wait may take at least
 
 
-@dataclass
-class Summary:
-    """What the probes of one run have found.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command was told; the options' help says what each is.
 
     Attributes:
-        sent: How many were sent.
-        times: The answered ones' times in seconds.
-        status: What rank 0 said last, or None.
-        failure: Why the last one was not answered, or None.
+        count: Probes to send, or rounds.
+        interval: Seconds between probes.
+        timeout: Seconds for a probe, or for a call.
+        size: Bytes that a probe, or a broadcast, carries.
+        wait: Seconds to wait for the group, or None.
+        reachable: Whether it is enough that rank 0 answers.
+        as_json: Whether to print JSON.
     """
 
-    sent: int = 0
-    times: list[float] = field(default_factory=list)
-    status: dict[str, Any] | None = None
-    failure: Unreachable | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether rank 0 answered and every replica is there."""
-        return bool(self.status and self.status["complete"] and not self.missing)
-
-    @property
-    def missing(self) -> list[int]:
-        """The ranks that are not there."""
-        if self.status is None:
-            return []
-        there = {replica["rank"] for replica in self.status["replicas"]}
-        return [r for r in range(self.status["num_replicas"]) if r not in there]
-
-    def exit_code(self, *, reachable: bool) -> int:
-        """The command's exit code."""
-        if self.status is None:
-            return UNREACHABLE
-        return COMPLETE if reachable or self.complete else INCOMPLETE
-
-    def milliseconds(self) -> dict[str, float]:
-        """Smallest, median, 99th percentile and largest time."""
-        times = sorted(t * 1000 for t in self.times)
-        if not times:
-            return {}
-        high = times[max(0, math.ceil(len(times) * 0.99) - 1)]
-        middle = statistics.median(times)
-        values = {"min": times[0], "median": middle, "p99": high, "max": times[-1]}
-        return {name: round(value, 3) for name, value in values.items()}
+    count: int
+    interval: float
+    timeout: float
+    size: int
+    wait: float | None
+    reachable: bool
+    as_json: bool
 
 
 @click.command()
@@ -80,57 +61,57 @@ class Summary:
 @click.option(
     "--interval",
     "-i",
+    metavar="SECONDS",
     default=0.2,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds between probes.",
+    help="Time between probes.",
 )
 @click.option(
     "--timeout",
     "-W",
+    metavar="SECONDS",
     default=2.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Seconds for each probe.",
+    help="Limit for each probe.",
 )
 @click.option(
     "--size",
     "-s",
+    metavar="BYTES",
     default=0,
     show_default=True,
     type=click.IntRange(0, 1024 * 1024),
-    help="Bytes that a probe carries each way.",
+    help="What a probe carries each way, up to 1 MiB.",
 )
 @click.option(
     "--wait",
     "-w",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="Retry for so long, until rank 0 answers and every replica is there.",
+    help="First retry for so long, until rank 0 answers and every replica is there.",
 )
 @click.option(
-    "--reachable", is_flag=True, help="Be content when rank 0 answers, complete or not."
+    "--reachable",
+    is_flag=True,
+    help="Be content as soon as rank 0 answers, complete or not: for health checks "
+    "and start-up order.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 @click.option(
     "--group",
     is_flag=True,
-    help="Join the group instead of asking it: start this on every replica, "
-    "with the job's environment. Makes rounds of calls with checked values; "
-    "rank 0 prints the round-trip times of all.",
+    help="Join the group instead of asking it: start this on every replica, with the "
+    "job's environment. Makes COUNT rounds of calls with checked values; rank 0 "
+    "prints every replica's round-trip times. Here --timeout is the limit for each "
+    "call, and --wait for the group to come together (300 s if not given).",
 )
+@click.pass_context
 def ping(
-    address: str | None,
-    count: int,
-    interval: float,
-    timeout: float,
-    size: int,
-    wait: float | None,
-    reachable: bool,
-    as_json: bool,
-    group: bool,
+    ctx: click.Context, /, address: str | None, group: bool, **options: Any
 ) -> None:
-    """Ask rank 0 of a running or gathering group whether it is there.
+    """Ask rank 0 of a running or gathering group how the group is.
 
     The group is at HOST:PORT, or where ZCOLL_MASTER_ADDR and ZCOLL_MASTER_PORT
     say; its secret comes from ZCOLL_SECRET or ZCOLL_SECRET_FILE. Asking does not
@@ -138,156 +119,140 @@ def ping(
 
     \b
     Exit code: 0  rank 0 answers and every replica is there
-               1  rank 0 answers, replicas are missing
+               1  rank 0 answers, replicas are missing (0 with --reachable)
                2  wrong usage
                3  rank 0 does not answer; the last line says why
+
+    \b
+        zcoll ping 127.0.0.1:29500
+        zcoll ping --wait 60 --reachable node1:29500
+        zcoll run -n 4 -m zcoll ping --group
     """  # noqa: D301 - \b is click's mark for a paragraph kept as it is
-    if group:
-        if address is not None:
-            raise click.UsageError("--group takes the address from the environment")
-        sys.exit(check_group(count, timeout, as_json=as_json))
+    chosen = Options(**options)
     try:
-        summary = _probe_all(
-            address, count, interval, timeout, size, wait, reachable, quiet=as_json
-        )
-    except (ConfigurationError, SecurityError) as error:
+        if group:
+            _refuse_with_group(ctx)
+            plan = Plan(chosen.count, chosen.timeout, chosen.size)
+            sys.exit(check_group(plan, chosen.wait, as_json=chosen.as_json))
+        sys.exit(_ping(read_target(*_split(address)), chosen))
+    except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    if as_json:
-        click.echo(json.dumps(_as_fields(summary)))
-    else:
-        _print_summary(summary)
-    sys.exit(summary.exit_code(reachable=reachable))
 
 
-def _probe_all(
-    address: str | None,
-    count: int,
-    interval: float,
-    timeout: float,
-    size: int,
-    wait: float | None,
-    reachable: bool,
-    *,
-    quiet: bool,
-) -> Summary:
-    target = read_target(*_split(address))
-    deadline = time.monotonic() + (wait or 0.0)
-    summary = Summary()
-    while True:
-        try:
-            place = locate(target)
-            with Prober(target, place) as prober:
-                if wait is not None and not _ready(prober, summary, timeout, reachable):
-                    raise Unreachable(Reason.NO_ANSWER, "replicas are missing")
-                if not quiet:
-                    click.echo(f"PING {place}: {size} bytes")
-                _send(prober, summary, count, interval, timeout, size, quiet=quiet)
-            return summary
-        except Unreachable as error:
-            summary.failure = error
-            summary.sent = summary.sent or 1
-            if time.monotonic() >= deadline:
-                return summary
-        time.sleep(min(_RETRY, max(0.0, deadline - time.monotonic())))
-
-
-def _ready(prober: Prober, summary: Summary, timeout: float, reachable: bool) -> bool:
-    """Whether what --wait waits for has come."""
-    summary.status = prober.ask(timeout).status
-    return reachable or summary.complete
-
-
-def _send(
-    prober: Prober,
-    summary: Summary,
-    count: int,
-    interval: float,
-    timeout: float,
-    size: int,
-    *,
-    quiet: bool,
-) -> None:
-    summary.sent = 0
-    for seq in range(1, count + 1):
-        if seq > 1:
-            time.sleep(interval)
-        summary.sent += 1
-        try:
-            answer = prober.ask(timeout, size)
-        except Unreachable as error:
-            summary.failure = error
-            if not summary.times:
-                return  # the reason will not change between two probes
-            if not quiet:
-                click.echo(f"seq={seq} {error.text}")
-            continue
-        summary.times.append(answer.elapsed)
-        summary.status, summary.failure = answer.status, None
-        if not quiet:
-            click.echo(_line(seq, answer))
-
-
-def _line(seq: int, answer: Answer) -> str:
-    first = answer.status["replicas"][0]
-    who = f"replica 0 ({first['host']}, pid {first['pid']})"
-    return f"answer from {who}: seq={seq} time={answer.elapsed * 1000:.2f} ms"
+def _refuse_with_group(ctx: click.Context) -> None:
+    for name in ("address", "interval", "reachable"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            what = "HOST:PORT" if name == "address" else f"--{name}"
+            raise click.UsageError(
+                f"--group does not take {what}: it joins the group that the "
+                "environment describes, and makes its calls one after the other"
+            )
 
 
 def _split(address: str | None) -> tuple[str | None, int | None]:
     """Take HOST:PORT apart; brackets may stand around an IPv6 address."""
     if address is None:
         return None, None
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or not host or (":" in host and host[0] != "["):
+    host, _, port = address.rpartition(":")
+    if not host or (":" in host and host[0] != "["):
         raise click.UsageError(
             f"{address!r} is not HOST:PORT; write an IPv6 address as [::1]:29500"
         )
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise click.UsageError(f"{port!r} in {address!r} is no port from 1 to 65535")
     return host, int(port)
 
 
-def _print_summary(summary: Summary) -> None:
-    click.echo(f"{summary.sent} sent, {len(summary.times)} answered", nl=False)
-    times = summary.milliseconds()
-    if times:
-        values = "/".join(f"{value:.2f}" for value in times.values())
-        click.echo(f", min/median/p99/max = {values} ms", nl=False)
-    click.echo()
-    status = summary.status
-    if status is not None:
-        total, missing = status["num_replicas"], summary.missing
-        click.echo(
-            f"zcoll {status['package']}, {total - len(missing)} of {total} replicas"
-        )
-        for replica in status["replicas"]:
-            where = f"{replica['host']}, pid {replica['pid']}"
-            click.echo(f"  present: replica {replica['rank']} ({where})")
-        if missing:
-            click.echo(f"  missing: {name_ranks(missing)}")
-        click.echo(f"  {_call_in_progress(status)}")
-    if summary.failure is not None and summary.status is None:
-        click.echo(f"not reachable: {summary.failure.text}", err=True)
+def _ping(target: Target, options: Options) -> int:
+    summary = Summary()
+    interrupted = False
+    try:
+        _probe(target, options, summary, Screen(quiet=options.as_json))
+    except KeyboardInterrupt:
+        interrupted = True
+    if options.as_json:
+        click.echo(json.dumps(summary.fields()))
+    else:
+        for line in summary.lines():
+            click.echo(line)
+        if summary.failure is not None:
+            click.echo(f"not reachable: {summary.failure.text}", err=True)
+    return (
+        _INTERRUPTED if interrupted else summary.exit_code(reachable=options.reachable)
+    )
 
 
-def _call_in_progress(status: dict[str, Any]) -> str:
-    call = status["call"]
-    if call is None:
-        return f"no call in progress; {status['decided']} done"
-    text = f"call in progress: {call['operation']}, call {call['seq']}"
-    if call["missing"]:
-        text += f"; {name_ranks(call['missing'])} missing ({call['text']})"
-    return text
+class Screen:
+    """Where people see what goes on.
+
+    Args:
+        quiet: Say nothing: a program reads the output.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._waiting = ""
+
+    def show(self, line: str) -> None:
+        """Show what a probe has found."""
+        if not self._quiet:
+            click.echo(line)
+
+    def wait_for(self, what: str) -> None:
+        """Show what is waited for, when that changes."""
+        if not self._quiet and what != self._waiting:
+            click.echo(f"waiting: {what}", err=True)
+        self._waiting = what
 
 
-def _as_fields(summary: Summary) -> dict[str, Any]:
-    failure = summary.failure
-    return {
-        "reachable": summary.status is not None,
-        "complete": summary.complete,
-        "reason": None if summary.status or not failure else failure.reason.value,
-        "detail": None if summary.status or not failure else failure.text,
-        "sent": summary.sent,
-        "answered": len(summary.times),
-        "milliseconds": summary.milliseconds(),
-        "missing": summary.missing,
-        "group": summary.status,
-    }
+def _probe(target: Target, options: Options, summary: Summary, screen: Screen) -> None:
+    """Wait if told so, and send the probes."""
+    deadline = time.monotonic() + (options.wait or 0.0)
+    while True:
+        limit = options.timeout
+        if options.wait is not None:
+            limit = min(limit, max(deadline - time.monotonic(), _SHORTEST))
+        try:
+            place = locate(target, limit)
+            with Prober(target, place) as prober:
+                if options.wait is not None:
+                    _await(prober, options, deadline, screen)
+                screen.show(f"PING {place}: {options.size} bytes")
+                _send(prober, options, summary, screen)
+            return
+        except Unreachable as error:
+            if time.monotonic() >= deadline:
+                summary.sent = 1
+                summary.unanswered(error)
+                return
+            screen.wait_for(error.text)
+        time.sleep(min(_RETRY, max(0.0, deadline - time.monotonic())))
+
+
+def _await(prober: Prober, options: Options, deadline: float, screen: Screen) -> None:
+    """Ask until what --wait waits for has come, or its time is over."""
+    while True:
+        left = deadline - time.monotonic()
+        status = prober.ask(min(options.timeout, max(left, _SHORTEST))).status
+        left = deadline - time.monotonic()
+        if options.reachable or status.whole or left <= 0:
+            return
+        screen.wait_for(describe_count(status))
+        time.sleep(min(_RETRY, left))
+
+
+def _send(prober: Prober, options: Options, summary: Summary, screen: Screen) -> None:
+    for number in range(1, options.count + 1):
+        if number > 1:
+            time.sleep(options.interval)
+        summary.sent += 1
+        try:
+            answer = prober.ask(options.timeout, options.size)
+        except Unreachable as error:
+            summary.unanswered(error)
+            if not summary.times:
+                return  # the reason will not change between two probes
+            screen.show(f"no answer: seq={number}")
+        else:
+            summary.answered(answer)
+            screen.show(describe_answer(number, answer))

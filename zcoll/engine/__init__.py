@@ -1,10 +1,12 @@
 """What drives the machines: sockets, threads and the clock.
 
+``loop``
+    The thread that sleeps until something happens, and does one step.
 ``engine``
-    One step function, the loop thread that repeats it, and the futures.
+    What the engines share: calls in, outcomes out to the futures.
 ``hub``, ``spoke``, ``alone``
     The engines of rank 0, of every other replica, and of one replica alone.
-``joining``
+``joining``, ``waiting``
     From settings to an engine whose group is complete.
 ``exits``
     The ends of a program, and forks.

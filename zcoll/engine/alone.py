@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ClosedError, CollectiveTimeoutError
 from zcoll.futures import Future
+from zcoll.worker import user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,4 +96,5 @@ class Alone:
 
     def run_callback(self, job: Callable[[], None]) -> None:
         """Run a callback; nobody is kept waiting by it."""
-        job()
+        with user_code():  # what would hang in a larger group must not work here
+            job()

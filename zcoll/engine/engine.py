@@ -1,25 +1,21 @@
 """One replica's engine: a loop thread that feeds its machine and obeys it.
 
 Programs hand over calls and wait on futures; everything else happens on the loop
-thread, which alone touches the machines and the sockets. The user's code (reduce
-functions, callbacks, unpickling) never runs there.
+thread. The user's code (reduce functions, callbacks, unpickling) never runs there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import os
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from zcoll import codec
+from zcoll.engine.loop import Loop
 from zcoll.errors import (
     ClosedError,
     CollectiveTimeoutError,
@@ -45,8 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zcoll.engine")
 
-IDLE = 0.1  # seconds of sleep at most, so that times are noticed
-DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
 ANSWER_LIMIT = 0.5  # seconds that a timed-out call waits for rank 0's report
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
@@ -86,7 +80,7 @@ class Request:
         )
 
 
-class Engine:
+class Engine(Loop):
     """What the engines of rank 0 and of the others share.
 
     Args:
@@ -101,6 +95,7 @@ class Engine:
     """
 
     def __init__(self, identity: Identity, replica: Replica, place: Place) -> None:
+        super().__init__()
         self.identity = identity
         self.joined = threading.Event()
         self.refusal: ZcollError | None = None
@@ -109,22 +104,9 @@ class Engine:
         self._futures: dict[int, Future[Any]] = {}
         self._causes: dict[int, Exception] = {}  # local exceptions behind errors
         self._questions: dict[int, list[Callable[[Missing], None]]] = {}
-        self._inbox: deque[Callable[[], object]] = deque()
-        self._wake_in, self._wake_out = os.pipe()
-        for end in (self._wake_in, self._wake_out):
-            os.set_blocking(end, False)
-        self._sleeping = False
-        self._poller = zmq.Poller()
-        self._poller.register(self._wake_in, zmq.POLLIN)
-        self._thread = threading.Thread(
-            target=self._run, name="zcoll-loop", daemon=True
-        )
         self._callbacks: Worker | None = None
         self._closing = threading.Lock()
-        self._leaving = False
-        self._ended = False
-        self._progress: Any = None
-        self._progress_at = 0.0
+        self._left = False  # whether the program has said so
         self._noted: dict[str, float] = {}
         self._pid = os.getpid()
 
@@ -152,7 +134,7 @@ class Engine:
             ClosedError: This replica has left, or the process is a fork.
         """
         self.check_process()
-        if self._leaving or self._ended:
+        if self._left or self._ended:
             raise ClosedError(
                 f"replica {self.identity.rank} has left the group: initialize again "
                 "before the next call"
@@ -201,25 +183,20 @@ class Engine:
         if os.getpid() != self._pid:
             return
         with self._closing:
-            first, self._leaving = not self._leaving, True
+            first, self._left = not self._left, True
         if first:
-            self._post(lambda: self._replica.leave(reason))
-        if wait and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._post(lambda: self._start_leaving(reason))
+        if wait:
+            self._join()
+
+    def _start_leaving(self, reason: str) -> None:
+        self._replica.leave(reason)
+        self._leaving = True
 
     @property
     def over(self) -> bool:
         """Whether the group has ended, or this replica has left it."""
-        return self._leaving or self._ended or self._replica.over
-
-    def _post(self, job: Callable[[], object]) -> None:
-        self._inbox.append(job)
-        if self._sleeping:
-            self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_out, b"\0")
+        return self._left or self._ended or self._replica.over
 
     def run_callback(self, job: Callable[[], None]) -> None:
         """Run a callback of a future on the thread for callbacks."""
@@ -270,72 +247,6 @@ class Engine:
 
     # --- the loop thread --------------------------------------------------
 
-    def start(self) -> None:
-        """Start the loop thread."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        error: Exception = ClosedError(
-            f"replica {self.identity.rank} has left the group"
-        )
-        try:
-            while not (self._leaving and self._drained()):
-                self._step()
-        except Exception as broken:
-            _log.exception("zcoll's loop has failed: this is a bug of zcoll")
-            error = GroupError(f"zcoll's loop has failed: {codec.describe(broken)}")
-        finally:
-            self._end(error)
-
-    def _step(self) -> None:
-        """Sleep until something happens, and do everything that it asks for."""
-        self._sleeping = True
-        pause = 0.0 if self._inbox else self._pause()
-        ready = {source for source, _ in self._poller.poll(int(pause * 1000))}
-        self._sleeping = False
-        if self._wake_in in ready:
-            os.read(self._wake_in, 4096)
-        while self._inbox:
-            self._inbox.popleft()()
-        now = time.monotonic()
-        self._receive(ready, now)
-        self._tick(now)
-        self._obey(now)
-
-    def _pause(self) -> float:
-        """How long the loop may sleep, in seconds."""
-        return IDLE
-
-    def _receive(self, ready: set[Any], now: float) -> None:
-        """Take in what has arrived at the sockets that are ready."""
-        raise NotImplementedError
-
-    def _tick(self, now: float) -> None:
-        """Tell the machines the time."""
-        raise NotImplementedError
-
-    def _obey(self, now: float) -> None:
-        """Carry out what the machines have decided."""
-        raise NotImplementedError
-
-    def _close(self) -> None:
-        """Close the sockets."""
-        raise NotImplementedError
-
-    def _state_of_drain(self) -> tuple[bool, Any]:
-        """Whether nothing is left to deliver, and what changes with progress."""
-        raise NotImplementedError
-
-    def _drained(self) -> bool:
-        """Whether a replica that leaves may go."""
-        now = time.monotonic()
-        if self._inbox:
-            return False
-        done, progress = self._state_of_drain()
-        if progress != self._progress or not self._progress_at:
-            self._progress, self._progress_at = progress, now
-        return done or now - self._progress_at > DRAIN_LIMIT
-
     def _take_call(self, request: Request) -> int:
         seq = self._replica.call(
             request.operation,
@@ -379,26 +290,17 @@ class Engine:
         self._noted[note.topic] = now
         _log.log(logging.WARNING if note.warning else logging.INFO, "%s", note.text)
 
-    def _end(self, error: Exception) -> None:
-        """Close everything; nobody may be left waiting."""
-        self._ended = True
-        with contextlib.suppress(Exception):
-            self._close()
-        while self._inbox:
-            with contextlib.suppress(Exception):
-                self._inbox.popleft()()
+    def _give_up(self, error: GroupError | None) -> None:
+        left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
-            if not future.done():
-                future.fail(copy.copy(error))
+            future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
         self.joined.set()
-        os.close(self._wake_in)
-        os.close(self._wake_out)
         if self._callbacks is not None:
             self._callbacks.stop()
 
     def _fail_late(self, future: Future[Any]) -> None:
         """The loop ended while a call was on its way to it."""
-        self._thread.join()
+        self._join()
         if not future.done():
             future.fail(ClosedError("the group ended before this call was made"))

@@ -271,6 +271,17 @@ class Calls:
         """The number and the site of a rank's last call."""
         return self._last[rank], self._last_site[rank]
 
+    def last_whole(self, rank: int) -> int:
+        """The last call for which no chunk of this rank is missing, nor before."""
+        torn = (
+            call.seq
+            for call in self._open.values()
+            if rank in call.sizes
+            and rank not in call.payloads
+            and rank in call.contributors[call.folded :]
+        )
+        return min(torn, default=self._last[rank] + 1) - 1
+
     @property
     def undecided(self) -> bool:
         """Whether a call that rank 0 takes part in may still be decided."""
@@ -303,7 +314,7 @@ class Calls:
             f"same order everywhere:\n{text}",
             rank=rank,
         )
-        yield from self.end(error, self.decided)
+        yield from self.end(error, call.seq - 1)
 
 
 def _read_error(message: Message) -> CollectiveError:

@@ -88,6 +88,10 @@ class Coordinator:
             self._out.append(Send(Message(Kind.REJECT, body=pack_fields(fields)), peer))
         if member is None or member.rank == 0:
             self._out.append(Note(f"dropped: {error}", topic="dropped", warning=True))
+        elif not self.membership.complete:
+            self.membership.forget(peer)
+            text = f"dropped {member}: {error}"
+            self._out.append(Note(text, topic="dropped", warning=True))
         else:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
@@ -213,10 +217,6 @@ class Coordinator:
             self._lose(member, f"its connection is gone; last heard of {ago} ago")
 
     def _lose(self, member: Member, why: str) -> None:
-        if not self.membership.complete:
-            self.membership.forget(member)
-            self._out.append(Note(f"{member} {why}", topic="dropped", warning=True))
-            return
         self.membership.dismiss(member, State.LOST)
         seq, site = self.calls.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {_call(seq, site)}"
@@ -233,11 +233,10 @@ class Coordinator:
         if member.rank == 0:
             self._carry_out(self.calls.end(error, seq))
             return
-        if member.peer is not None:
-            ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
-            self._out.append(Send(ack, member.peer))
+        ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
+        self._out.append(Send(ack, member.peer or LOCAL))
         self.membership.dismiss(member, State.LEFT)
-        self._carry_out(self.calls.end(error, seq))
+        self._carry_out(self.calls.end(error, self.calls.last_whole(member.rank)))
 
     @property
     def drained(self) -> bool:
@@ -288,6 +287,7 @@ class Coordinator:
             fields["call"] = {
                 "seq": call.seq,
                 "operation": call.operation.describe(call.root),
+                "site": next(iter(call.sites.values()), ""),
                 "missing": missing,
                 "text": self._describe(missing, now),
             }

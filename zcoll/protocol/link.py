@@ -160,6 +160,11 @@ class Link:
         if self._sending:
             self._sending = deque(s for s in self._sending if s.key != key)
 
+    def withdraw_all(self) -> None:
+        """Nothing is sent any more of payloads that have not gone."""
+        self._waiting.clear()
+        self._sending.clear()
+
     def discard(self, group: int, seq: int) -> None:
         """The call is decided: the other end's unfinished payload is not needed."""
         self._assembling.pop((group, seq), None)

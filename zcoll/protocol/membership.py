@@ -187,21 +187,21 @@ class Membership:
 
     def unreachable(self, peer: Peer, now: float) -> None:
         """This connection is gone, as a send has found."""
-        member = self._peers.pop(peer, None)
+        member = self._peers.get(peer)
         if member is None:
             return
         if self.complete:
+            del self._peers[peer]
             member.peer = None
             member.link.suspend()
             member.cut = now
         else:
-            self.forget(member)
+            self.forget(peer)
 
-    def forget(self, member: Member) -> None:
-        """The group is still gathering: somebody else may come in its place."""
-        if member.peer is not None:
-            self._peers.pop(member.peer, None)
-        self.members[member.rank] = Member(member.rank, Link(grants=False))
+    def forget(self, peer: Peer) -> None:
+        """While the group gathers, somebody else may come in a member's place."""
+        rank = self._peers.pop(peer).rank
+        self.members[rank] = Member(rank, Link(grants=False))
 
     def dismiss(self, member: Member, state: State) -> None:
         """The member has left or is given up: nothing more is sent to it."""

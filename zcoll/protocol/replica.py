@@ -151,10 +151,17 @@ class Replica:
         self._out.append(Send(query))
 
     def leave(self, reason: str) -> None:
-        """Leave the group; what was sent before still counts."""
+        """Leave the group; what was sent before still counts.
+
+        Rank 0 hears of it after the last payload that it has granted; or at once,
+        if this is said a second time, and then calls whose payloads have not gone
+        do not count.
+        """
         if self.phase is Phase.JOINED:
             self._farewell = Message(Kind.BYE, body=pack_fields({"reason": reason}))
             self.phase = Phase.LEAVING
+        elif self._farewell is not None:
+            self._link.withdraw_all()
         elif self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
 
@@ -283,13 +290,13 @@ class Replica:
 
     def _fail(self, message: Message) -> None:
         self._link.withdraw(message.group, message.seq)
-        call = self._pending.pop(message.seq, None)
-        if call is None:
-            return
         error = from_fields(parse_fields(message.body))
-        if isinstance(error, CollectiveError):  # each replica names its own line
+        if not isinstance(error, CollectiveError):
+            raise ProtocolError("a failure with an error of the group")
+        call = self._pending.pop(message.seq, None)
+        if call is not None:  # each replica names its own line
             error.op, error.seq, error.site = call[0], message.seq, call[1]
-        self._out.append(Fail(0, message.seq, error))
+            self._out.append(Fail(0, message.seq, error))
 
     # --- admission --------------------------------------------------------
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zcoll.cli.ping_report import Summary
+from zcoll.probe import Answer, Reason, Unreachable
+from zcoll.protocol.status import Pending, Present, Status
+
+
+def status(*ranks: int, total: int = 2, **changed: Any) -> Status:
+    known: dict[str, Any] = {
+        "package": "1.0",
+        "num_replicas": total,
+        "replicas": [Present(rank, f"h{rank % 2}", 10 + rank, "1.0") for rank in ranks],
+        "complete": True,
+        "closing": False,
+        "decided": 4,
+        "call": None,
+    }
+    return Status(**{**known, **changed})
+
+
+def test_times_are_given_as_ping_does() -> None:
+    summary = Summary(sent=200)
+    for number in range(200):
+        summary.answered(Answer((number + 1) / 1000, status(0, 1)))
+    assert summary.milliseconds() == pytest.approx(
+        {"min": 1.0, "median": 100.5, "p99": 198.0, "max": 200.0}
+    )
+    line = next(summary.lines())
+    assert line == (
+        "200 sent, 200 answered, min/median/p99/max = 1.00/100.50/198.00/200.00 ms"
+    )
+
+
+def test_the_last_probe_decides() -> None:
+    summary = Summary(sent=1)
+    summary.answered(Answer(0.001, status(0, 1)))
+    assert summary.exit_code(reachable=False) == 0
+    summary.unanswered(Unreachable(Reason.REFUSED, "gone"))
+    assert summary.exit_code(reachable=True) == 3
+    assert summary.fields()["reason"] == "refused"
+    assert summary.fields()["group"] is None
+    summary.answered(Answer(0.001, status(0)))
+    assert summary.exit_code(reachable=False) == 1
+    assert summary.exit_code(reachable=True) == 0
+    assert summary.fields()["reason"] is None
+
+
+def test_replicas_are_told_by_host_and_the_call_below() -> None:
+    call = Pending(5, "barrier()", "", [3], "replica 3")
+    summary = Summary(sent=1)
+    summary.answered(Answer(0.001, status(0, 1, 2, total=4, closing=True, call=call)))
+    assert list(summary.lines())[1:] == [
+        "zcoll 1.0: 3 of 4 replicas, the group is ending",
+        "  present: replicas 0, 2 on h0 (pids 10, 12)",
+        "  present: replica 1 on h1 (pid 11)",
+        "  missing: replica 3",
+        "  calls:   4 done, call 5 in progress",
+        "    barrier()",
+        "    waits for replica 3",
+    ]

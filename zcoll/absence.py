@@ -1,0 +1,88 @@
+"""Where a replica is that is missing in a call."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zcoll.errors import ProtocolError
+
+
+class Whereabouts(enum.Enum):
+    """What is known of a replica that has not made a call."""
+
+    NEVER_JOINED = "never joined"
+    GONE = "gone"  # it left, or was lost
+    DISCONNECTED = "disconnected"  # its connection is down
+    NOT_RESPONDING = "not responding"  # no sign of life: host or interpreter
+    IN_USER_CODE = "in user code"
+    WAITING = "waiting"  # in another call
+    THERE = "there"  # it was heard of, and has not said more
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """One replica that has not made a call, as rank 0 knows it.
+
+    Attributes:
+        rank: Its rank.
+        host: Its host, or "" if it never joined.
+        pid: Its process, or 0.
+        state: Where it is.
+        seconds: For how long; for ``THERE`` and ``NOT_RESPONDING`` since it was
+            last heard of.
+        where: Its line of user code, as ``file:line function``, or the other call.
+        last_call: What it called last, and where.
+        stack: The stack of its main thread, or "".
+    """
+
+    rank: int
+    host: str
+    pid: int
+    state: Whereabouts
+    seconds: float
+    where: str
+    last_call: str
+    stack: str
+
+    def __str__(self) -> str:
+        who = f"replica {self.rank}"
+        if self.host:
+            who += f" ({self.host}, pid {self.pid})"
+        text = f"{who} {self._doing()}"
+        if self.state is not Whereabouts.NEVER_JOINED:
+            text += f"; it last called {self.last_call}"
+        return text
+
+    def _doing(self) -> str:
+        age = f"for {self.seconds:.1f} s"
+        return {
+            Whereabouts.NEVER_JOINED: "has never joined",
+            Whereabouts.GONE: "is gone",
+            Whereabouts.DISCONNECTED: f"has been disconnected {age}",
+            Whereabouts.NOT_RESPONDING: (
+                f"has given no sign of life {age}: its host is silent, it is stopped, "
+                "or its interpreter is stuck"
+            ),
+            Whereabouts.IN_USER_CODE: f"is in user code at {self.where} {age}",
+            Whereabouts.WAITING: f"waits in {self.where} {age}",
+            Whereabouts.THERE: f"was heard of {self.seconds:.1f} s ago",
+        }[self.state]
+
+
+def write_absence(absence: Absence) -> dict[str, Any]:
+    """Turn an absence into fields for the wire."""
+    return {**asdict(absence), "state": absence.state.value}
+
+
+def read_absence(fields: Any) -> Absence:
+    """Turn the fields of :func:`write_absence` back.
+
+    Raises:
+        ProtocolError: They describe none.
+    """
+    try:
+        return Absence(**{**fields, "state": Whereabouts(fields["state"])})
+    except (TypeError, KeyError, ValueError):
+        raise ProtocolError("an absence that is none") from None

@@ -1,0 +1,139 @@
+"""What ``zcoll ping`` has found, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import name_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zcoll.probe import Answer, Unreachable
+    from zcoll.protocol.status import Pending, Present, Status
+
+COMPLETE, INCOMPLETE, UNREACHABLE = 0, 1, 3  # exit codes; 2 is click's wrong usage
+
+
+@dataclass
+class Summary:
+    """What the probes of one run have found. The last one decides.
+
+    Attributes:
+        sent: How many were sent.
+        times: The answered ones' times in seconds.
+        status: What rank 0 said to the last one, or None.
+        failure: Why the last one was not answered, or None.
+    """
+
+    sent: int = 0
+    times: list[float] = field(default_factory=list)
+    status: Status | None = None
+    failure: Unreachable | None = None
+
+    def answered(self, answer: Answer) -> None:
+        """Rank 0 has answered a probe."""
+        self.times.append(answer.elapsed)
+        self.status, self.failure = answer.status, None
+
+    def unanswered(self, failure: Unreachable) -> None:
+        """Rank 0 has not: what it said before may no longer hold."""
+        self.status, self.failure = None, failure
+
+    @property
+    def complete(self) -> bool:
+        """Whether rank 0 answers and every replica is there."""
+        return self.status is not None and self.status.whole
+
+    def exit_code(self, *, reachable: bool) -> int:
+        """The command's exit code.
+
+        Args:
+            reachable: Whether it is enough that rank 0 answers.
+        """
+        if self.status is None:
+            return UNREACHABLE
+        return COMPLETE if reachable or self.complete else INCOMPLETE
+
+    def milliseconds(self) -> dict[str, float]:
+        """Smallest, median, 99th percentile and largest time."""
+        times = sorted(t * 1000 for t in self.times)
+        if not times:
+            return {}
+        high = times[math.ceil(len(times) * 0.99) - 1]
+        middle = statistics.median(times)
+        return {"min": times[0], "median": middle, "p99": high, "max": times[-1]}
+
+    def fields(self) -> dict[str, Any]:
+        """Everything, as JSON says it."""
+        failure, status = self.failure, self.status
+        return {
+            "reachable": status is not None,
+            "complete": self.complete,
+            "reason": None if failure is None else failure.reason.value,
+            "detail": None if failure is None else failure.text,
+            "sent": self.sent,
+            "answered": len(self.times),
+            "milliseconds": {k: round(v, 3) for k, v in self.milliseconds().items()},
+            "missing": [] if status is None else status.missing,
+            "group": None if status is None else asdict(status),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What is printed below the probes; the reason of a failure is not in it."""
+        line = f"{self.sent} sent, {len(self.times)} answered"
+        if times := self.milliseconds():
+            values = "/".join(f"{value:.2f}" for value in times.values())
+            line += f", min/median/p99/max = {values} ms"
+        yield line
+        if self.status is not None:
+            yield from _describe(self.status)
+
+
+def describe_answer(number: int, answer: Answer) -> str:
+    """One probe's line."""
+    zero = next((r for r in answer.status.replicas if r.rank == 0), None)
+    who = "replica 0" if zero is None else f"replica 0 ({zero.host}, pid {zero.pid})"
+    return f"answer from {who}: seq={number} time={answer.elapsed * 1000:.2f} ms"
+
+
+def describe_count(status: Status) -> str:
+    """How many replicas are there, and which are not."""
+    total, missing = status.num_replicas, status.missing
+    text = f"{total - len(missing)} of {total} replicas"
+    return f"{text}, {name_ranks(missing)} missing" if missing else text
+
+
+def _describe(status: Status) -> Iterator[str]:
+    missing, total = status.missing, status.num_replicas
+    state = "complete" if status.whole else "not complete"
+    if status.closing:
+        state = "ending"
+    here = f"{total - len(missing)} of {total} replicas"
+    yield f"zcoll {status.package}: {here}, the group is {state}"
+    hosts: dict[str, list[Present]] = defaultdict(list)
+    for replica in status.replicas:
+        hosts[replica.host].append(replica)
+    for host, replicas in hosts.items():
+        pids = ", ".join(str(replica.pid) for replica in replicas)
+        plural = "s" if len(replicas) > 1 else ""
+        ranks = name_ranks([replica.rank for replica in replicas])
+        yield f"  present: {ranks} on {host} (pid{plural} {pids})"
+    if missing:
+        yield f"  missing: {name_ranks(missing)}"
+    if status.call is None:
+        yield f"  calls:   {status.decided} done, none in progress"
+    else:
+        yield f"  calls:   {status.decided} done, call {status.call.seq} in progress"
+        yield from _describe_call(status.call)
+
+
+def _describe_call(call: Pending) -> Iterator[str]:
+    where = f" at {call.site}" if call.site else ""
+    yield f"    {call.operation}{where}"
+    if call.missing:
+        yield f"    waits for {call.text}"

@@ -1,0 +1,175 @@
+"""Who is missing in a call, and where they are instead: rank 0's answers.
+
+Rank 0 knows who has not called and when it heard of each. Where a replica's program
+is, only that replica knows: its loop thread answers for it, as long as its
+interpreter responds. So an answer waits a moment for those of the missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zcoll.absence import Absence, Whereabouts, write_absence
+from zcoll.errors import ProtocolError
+from zcoll.protocol.membership import State
+from zcoll.wire import Kind, Message, pack_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from zcoll.protocol.calls import Calls
+    from zcoll.protocol.membership import Member, Membership
+
+MAX_DESCRIBED = 16  # replicas that a report describes one by one
+ANSWER_TIME = 0.3  # seconds in which a replica that responds has answered
+SILENT = 3.0  # seconds without a beacon after which a replica does not respond
+MAX_STACK = 16_000  # characters of a stack that are passed on
+
+
+@dataclass(slots=True)
+class _Query:
+    """A question that waits for the answers of those who are missing."""
+
+    rank: int
+    seq: int
+    due: float
+    unanswered: set[int]
+    told: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+class Reports:
+    """The questions of replicas that wait, and the answers to them.
+
+    Args:
+        membership: Who is there.
+        calls: The calls.
+        post: Sends an unnumbered message to a member.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        calls: Calls,
+        post: Callable[[Member, Message], None],
+    ) -> None:
+        self.reducing: dict[int, str] = {}  # the reduce functions of calls, by seq
+        self._membership = membership
+        self._calls = calls
+        self._post = post
+        self._queries: list[_Query] = []
+
+    def ask(self, rank: int, seq: int, now: float) -> None:
+        """A replica asks who is missing in a call."""
+        asked = set()
+        for absent in self._calls.missing(seq)[:MAX_DESCRIBED]:
+            member = self._membership.members[absent]
+            if member.state is State.PRESENT and member.peer is not None:
+                self._post(member, Message(Kind.STACK))
+                asked.add(absent)
+        self._queries.append(_Query(rank, seq, now + ANSWER_TIME, asked))
+        self.tick(now)
+
+    def told(self, rank: int, fields: dict[str, Any], now: float) -> None:
+        """A replica has told where it is.
+
+        Raises:
+            ProtocolError: It has not.
+        """
+        where = read_stack(fields)
+        for query in self._queries:
+            if rank in query.unanswered:
+                query.unanswered.discard(rank)
+                query.told[rank] = where
+        self.tick(now)
+
+    def tick(self, now: float) -> None:
+        """Answer what can be answered, or has waited long enough."""
+        ready = [q for q in self._queries if not q.unanswered or now >= q.due]
+        if not ready:
+            return
+        self._queries = [q for q in self._queries if q not in ready]
+        for query in ready:
+            fields = self.report(query.seq, now, query.told)
+            member = self._membership.members[query.rank]
+            message = Message(Kind.REPORT, seq=query.seq, body=pack_fields(fields))
+            self._post(member, message)
+
+    def report(
+        self, seq: int, now: float, told: dict[int, dict[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Say of a call who is missing and where they are, or what it waits for.
+
+        Args:
+            seq: The call.
+            now: The time.
+            told: What those that are missing have said of themselves.
+
+        Returns:
+            The fields of REPORT.
+        """
+        missing = self._calls.missing(seq)
+        members = [self._membership.members[rank] for rank in missing[:MAX_DESCRIBED]]
+        absences = [
+            self._describe(member, now, (told or {}).get(member.rank, {}))
+            for member in members
+        ]
+        return {
+            "ranks": missing,
+            "absences": [write_absence(absence) for absence in absences],
+            "text": "" if missing else self._what_is_left(seq),
+        }
+
+    def _what_is_left(self, seq: int) -> str:
+        call = self._calls.pending()
+        if call is None:
+            return "everybody has called; the outcome is on its way"
+        if call.folding:
+            name = self.reducing.get(call.seq, "its reduce function")
+            return f"everybody has called; rank 0 is in reduce function {name}"
+        if call.seq < seq:
+            return f"everybody has called; {call} comes first"
+        return "everybody has called; values are on their way to rank 0"
+
+    def _describe(self, member: Member, now: float, told: dict[str, Any]) -> Absence:
+        silent = max(0.0, now - member.heard)
+        state, seconds = Whereabouts.THERE, silent
+        if member.state is State.ABSENT:
+            state = Whereabouts.NEVER_JOINED
+        elif member.state is not State.PRESENT:
+            state = Whereabouts.GONE
+        elif member.cut is not None:
+            state, seconds = Whereabouts.DISCONNECTED, now - member.cut
+        elif told:
+            waiting = bool(told["waiting"])
+            state = Whereabouts.WAITING if waiting else Whereabouts.IN_USER_CODE
+            seconds = told["seconds"]
+        elif member.rank != 0 and silent >= SILENT:
+            state = Whereabouts.NOT_RESPONDING
+        identity = member.identity
+        return Absence(
+            rank=member.rank,
+            host="" if identity is None else identity.host,
+            pid=0 if identity is None else identity.pid,
+            state=state,
+            seconds=round(seconds, 1),
+            where=told.get("waiting") or told.get("where") or "",
+            last_call=self._calls.last_call(member.rank),
+            stack=told.get("stack", ""),
+        )
+
+
+def read_stack(fields: dict[str, Any]) -> dict[str, Any]:
+    """Read where a replica says that it is.
+
+    Raises:
+        ProtocolError: A field is missing or of the wrong type.
+    """
+    read: dict[str, Any] = {}
+    for name in ("waiting", "where", "stack"):
+        if not isinstance(fields.get(name), str):
+            raise ProtocolError(f"a stack with {name}={fields.get(name)!r:.80}")
+        read[name] = fields[name][-MAX_STACK:]
+    if not isinstance(fields.get("seconds"), float):
+        raise ProtocolError(f"a stack with seconds={fields.get('seconds')!r:.80}")
+    return {**read, "seconds": fields["seconds"]}

@@ -1,0 +1,130 @@
+"""What rank 0 tells those who ask from outside: the fields of PONG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zcoll.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A replica that is there.
+
+    Attributes:
+        rank: Its rank.
+        host: Its host.
+        pid: Its process.
+        package: Its version of zcoll.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    package: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The call that the group is at.
+
+    Attributes:
+        seq: Its number.
+        operation: What it is, with its root.
+        site: Where the first replica that made it did so.
+        missing: The ranks that have not made it.
+        text: Where they are instead.
+    """
+
+    seq: int
+    operation: str
+    site: str
+    missing: list[int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a group is.
+
+    Attributes:
+        package: Rank 0's version of zcoll.
+        num_replicas: The size of the group.
+        replicas: Those that are there, in rank order.
+        complete: Whether every replica has come; some may have gone since.
+        closing: Whether the group is ending.
+        decided: How many calls are done.
+        call: The call in progress, or None.
+    """
+
+    package: str
+    num_replicas: int
+    replicas: list[Present]
+    complete: bool
+    closing: bool
+    decided: int
+    call: Pending | None
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that are not there: not yet, or no more."""
+        there = {replica.rank for replica in self.replicas}
+        return [rank for rank in range(self.num_replicas) if rank not in there]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every replica has come, and is still there."""
+        return self.complete and not self.missing
+
+
+def read_status(fields: Mapping[str, Any]) -> Status:
+    """Read the fields of PONG; those of a newer package may be more.
+
+    Raises:
+        ProtocolError: A field is missing or of the wrong type.
+    """
+    call = fields.get("call")
+    return Status(
+        package=_take(fields, "package", str),
+        num_replicas=_take(fields, "num_replicas", int),
+        replicas=[_read_present(each) for each in _take(fields, "replicas", list)],
+        complete=_take(fields, "complete", bool),
+        closing=_take(fields, "closing", bool),
+        decided=_take(fields, "decided", int),
+        call=None if call is None else _read_pending(call),
+    )
+
+
+def _read_present(fields: object) -> Present:
+    return Present(
+        rank=_take(fields, "rank", int),
+        host=_take(fields, "host", str),
+        pid=_take(fields, "pid", int),
+        package=_take(fields, "package", str),
+    )
+
+
+def _read_pending(fields: object) -> Pending:
+    missing = _take(fields, "missing", list)
+    if not all(type(rank) is int for rank in missing):
+        raise ProtocolError(f"a status with missing={missing!r}")
+    return Pending(
+        seq=_take(fields, "seq", int),
+        operation=_take(fields, "operation", str),
+        site=_take(fields, "site", str),
+        missing=missing,
+        text=_take(fields, "text", str),
+    )
+
+
+def _take(fields: object, name: str, kind: type[T]) -> T:
+    value = fields.get(name) if isinstance(fields, dict) else None
+    if type(value) is not kind:
+        raise ProtocolError(f"a status with {name}={value!r}")
+    return value
