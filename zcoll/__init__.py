@@ -17,7 +17,9 @@ if sys.platform == "win32":
         "zcoll runs on Linux and macOS: on Windows, run it inside WSL or a container"
     )
 
+from zcoll.absence import Absence, Whereabouts
 from zcoll.collective import (
+    abort,
     allreduce,
     allreduce_async,
     barrier,
@@ -31,8 +33,10 @@ from zcoll.collective import (
 )
 from zcoll.communicator import Communicator, connect
 from zcoll.errors import (
+    AbortedError,
     AlreadyInitializedError,
     AuthenticationError,
+    BacklogError,
     ClosedError,
     CollectiveError,
     CollectiveTimeoutError,
@@ -59,8 +63,11 @@ from zcoll.reducer import default_reduce_fn
 from zcoll.version import __version__
 
 __all__ = [
+    "AbortedError",
+    "Absence",
     "AlreadyInitializedError",
     "AuthenticationError",
+    "BacklogError",
     "ClosedError",
     "CollectiveError",
     "CollectiveTimeoutError",
@@ -82,8 +89,10 @@ __all__ = [
     "ReplicaLostError",
     "SecurityError",
     "Tuning",
+    "Whereabouts",
     "ZcollError",
     "__version__",
+    "abort",
     "allreduce",
     "allreduce_async",
     "barrier",

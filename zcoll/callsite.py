@@ -5,13 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def call_site() -> str:
-    """The innermost line outside this package, as ``train.py:88 main``."""
-    frame = sys._getframe(1)
+    """The innermost line of the caller outside this package: ``train.py:88 main``."""
+    return site_of(sys._getframe(1))
+
+
+def site_of(frame: FrameType) -> str:
+    """The innermost line of a stack outside this package."""
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
     code = frame.f_code

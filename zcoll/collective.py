@@ -146,3 +146,8 @@ def broadcast(value: T, *, root: int = 0, timeout: float | None = None) -> T:
 def barrier(*, timeout: float | None = None) -> None:
     """Wait until every replica has called it: :meth:`Communicator.barrier`."""
     world().barrier(timeout=timeout)
+
+
+def abort(reason: str) -> None:
+    """End the default group on every replica: :meth:`Communicator.abort`."""
+    world().abort(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -181,6 +182,8 @@ class Communicator:
                 request = self._submit(operations.TEARDOWN, None, 0, None, keep=False)
                 self._ending = request.future
             self._ending.result(limit)
+            # Large results of earlier calls may still be on their way.
+            concurrent.futures.wait(self._engine.pending, limit)
         except ReplicaExitedError as error:
             if error.reason:
                 raise
@@ -198,6 +201,20 @@ class Communicator:
             reason: Why; part of the others' error.
         """
         self._engine.leave(reason)
+
+    def abort(self, reason: str) -> None:
+        """End the group on every replica at once: this one cannot go on.
+
+        Every call that is not decided yet, and every later one, raises
+        ``AbortedError`` with the reason, here too.
+
+        Args:
+            reason: Why.
+
+        Raises:
+            ClosedError: This replica has left the group.
+        """
+        self._engine.abort(reason)
 
     def __enter__(self) -> Communicator:
         return self

@@ -8,6 +8,7 @@
       NotInitializedError (RuntimeError)         used before initialize()
       AlreadyInitializedError (RuntimeError)     initialize() called twice
       ReentrantCallError (RuntimeError)          a wait that would wait for itself
+      BacklogError (RuntimeError)                too many calls are in flight
       RendezvousError                            the group did not come together
         RendezvousTimeoutError (TimeoutError)      somebody is missing: .missing
         RejectedError                              rank 0 refused this replica: .reason
@@ -22,6 +23,7 @@
         MismatchError                              replicas made different calls
         ReplicaLostError                           a replica died: .rank
         ReplicaExitedError                         a replica left: .rank, .reason
+        AbortedError                               a replica called abort(): .reason
         ClosedError                                this replica has left
 
 Errors carry fields and build their text in ``__str__``. What rank 0 decides
@@ -37,6 +39,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from zcoll.absence import Absence
 
 if sys.version_info >= (3, 11):
 
@@ -96,6 +100,10 @@ class AlreadyInitializedError(ZcollError, RuntimeError):
 
 class ReentrantCallError(ZcollError, RuntimeError):
     """A blocking call inside a reduce function or a future's callback."""
+
+
+class BacklogError(ZcollError, RuntimeError):
+    """``max_pending`` calls are in flight, and the next one cannot wait here."""
 
 
 class RendezvousError(ZcollError):
@@ -206,6 +214,8 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
     Attributes:
         missing: The ranks whose contribution has not arrived.
         timeout: The limit, in seconds.
+        report: Where the missing are, as far as rank 0 knows: one
+            :class:`zcoll.Absence` each (for the first 16).
         future: The call's future: wait on it again, never repeat the call. (It
             is None in a copy of the error that was pickled.)
     """
@@ -216,6 +226,7 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
         *,
         missing: Sequence[int],
         timeout: float,
+        report: Sequence[Absence] = (),
         op: str = "",
         seq: int = 0,
         site: str = "",
@@ -224,6 +235,7 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
         super().__init__(message, op=op, seq=seq, site=site)
         self.missing = list(missing)
         self.timeout = timeout
+        self.report = list(report)
         self.future = future
 
     def __str__(self) -> str:
@@ -245,15 +257,25 @@ class GroupError(ZcollError, RuntimeError):
     Attributes:
         message: What happened.
         rank: The replica that it is about, or None.
+        host: That replica's host, or "".
+        pid: That replica's process, or 0.
         reason: Why that replica left, or "".
     """
 
     def __init__(
-        self, message: str, *, rank: int | None = None, reason: str = ""
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        host: str = "",
+        pid: int = 0,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.rank = rank
+        self.host = host
+        self.pid = pid
         self.reason = reason
 
     def __str__(self) -> str:
@@ -272,6 +294,10 @@ class ReplicaExitedError(GroupError):
     """A replica left the group, and a call needs it."""
 
 
+class AbortedError(GroupError):
+    """A replica has ended the group by ``abort()``."""
+
+
 class ClosedError(GroupError):
     """This replica has left the group, by teardown, close or fork."""
 
@@ -288,6 +314,7 @@ _REMOTE = {
         MismatchError,
         ReplicaLostError,
         ReplicaExitedError,
+        AbortedError,
         ClosedError,
     )
 }
@@ -300,7 +327,7 @@ _FIELDS: dict[type[ZcollError], dict[str, type]] = {
         "site": str,
         "remote_traceback": str,
     },
-    GroupError: {"message": str, "rank": int, "reason": str},
+    GroupError: {"message": str, "rank": int, "host": str, "pid": int, "reason": str},
 }
 
 

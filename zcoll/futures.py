@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from zcoll import codec
@@ -48,6 +49,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         operation: What was called.
         site: The user's line that called it.
         seq: The call's number in its group; 0 until it is numbered.
+        waiting_since: Since when the program waits for it, by the monotonic clock,
+            or None.
     """
 
     def __init__(self, operation: Operation, site: str, owner: Owner) -> None:
@@ -55,6 +58,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self.operation = operation
         self.site = site
         self.seq = 0
+        self.waiting_since: float | None = None
         self._owner = owner
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
@@ -134,6 +138,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
         Cancelling the task that awaits does not cancel the call.
         """
+        self._note_wait()
         return asyncio.wrap_future(self).__await__()
 
     def _wait(self, timeout: float | None) -> None:
@@ -141,11 +146,16 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             return
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
+        self._note_wait()
         done, _ = concurrent.futures.wait([self], timeout)
         if not done:
             error = self._owner.explain(self, timeout or 0.0)
             if not self.done():  # else it ended while the question was on its way
                 raise error
+
+    def _note_wait(self) -> None:
+        if self.waiting_since is None:
+            self.waiting_since = time.monotonic()
 
     def _decode(self) -> None:
         """Unpickle the outcome, once, on the thread that asks for it."""

@@ -53,7 +53,7 @@ class OtherVersionError(ProtocolError):
 
 
 class Kind(enum.IntEnum):
-    """What a message is for. Those after PONG are numbered: see ``link``."""
+    """What a message is for. Those after STACK are numbered: see ``link``."""
 
     HELLO = 1  # replica: who I am; again after every reconnect
     WELCOME = 2  # rank 0: you are in; numbers received so far
@@ -65,14 +65,16 @@ class Kind(enum.IntEnum):
     REPORT = 8  # rank 0: these are
     PING = 9  # anybody with the secret: how is the group?
     PONG = 10  # rank 0: like this
-    READY = 11  # rank 0: the group is complete; its table of replicas
-    CONTRIBUTE = 12  # replica: my part of a call
-    GRANT = 13  # rank 0: send the chunks of your part
-    CHUNK = 14  # either: a piece of a large payload
-    OUTCOME = 15  # rank 0: the result of a call
-    FAILURE = 16  # rank 0: the error of a call
-    OVER = 17  # rank 0: the group ends after this call, and why
-    BYE = 18  # replica: I leave, and why
+    STACK = 11  # rank 0: where are you?; replica: here
+    READY = 12  # rank 0: the group is complete; its table of replicas
+    CONTRIBUTE = 13  # replica: my part of a call
+    GRANT = 14  # rank 0: send the chunks of your part
+    CHUNK = 15  # either: a piece of a large payload
+    OUTCOME = 16  # rank 0: the result of a call
+    FAILURE = 17  # rank 0: the error of a call
+    OVER = 18  # rank 0: the group ends after this call, and why
+    ABORT = 19  # replica: end the group, and why
+    BYE = 20  # replica: I leave, and why
 
     @property
     def numbered(self) -> bool:

@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 _here = threading.local()
 
 
+def in_user_code() -> bool:
+    """Whether this is a thread for reduce functions or callbacks, at work."""
+    return getattr(_here, "working", False)
+
+
 def refuse_inside_user_code(what: str) -> None:
     """Refuse to block on a thread whose progress the group needs.
 
     Raises:
         ReentrantCallError: This is a reduce function or a callback.
     """
-    if getattr(_here, "working", False):
+    if in_user_code():
         raise ReentrantCallError(
             f"{what} inside a reduce function or a future's callback would wait for "
             "itself: use the _async form there and collect its result elsewhere"

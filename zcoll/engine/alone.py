@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import ClosedError, CollectiveTimeoutError
+from zcoll.errors import AbortedError, ClosedError, CollectiveTimeoutError
 from zcoll.futures import Future
 from zcoll.worker import user_code
 
@@ -29,12 +29,18 @@ class Alone:
         self.identity = identity
         self._calls = 0
         self._left = False
+        self._aborted: str | None = None
         self._pid = os.getpid()
+
+    @property
+    def pending(self) -> list[Future[Any]]:
+        """The calls that have not ended: none."""
+        return []
 
     @property
     def over(self) -> bool:
         """Whether this replica has left."""
-        return self._left
+        return self._left or self._aborted is not None
 
     def new_future(self, operation: Operation, site: str) -> Future[Any]:
         """A future for a call of this engine."""
@@ -69,11 +75,19 @@ class Alone:
             raise ClosedError(
                 "this process was forked from a replica: initialize again"
             )
+        if self._aborted is not None:
+            text = f"replica 0 aborted the group: {self._aborted}"
+            raise AbortedError(text, rank=0, reason=self._aborted)
         if self._left:
             raise ClosedError("the group is closed: initialize again")
 
     def keep(self, payload: Payload) -> None:
         """Copy what a call still needs: nothing, since every call has ended."""
+
+    def abort(self, reason: str) -> None:
+        """End the group."""
+        self.check()
+        self._aborted = reason
 
     def leave(self, reason: str = "", *, wait: bool = True) -> None:
         """Leave the group."""

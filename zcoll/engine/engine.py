@@ -6,6 +6,7 @@ thread. The user's code (reduce functions, callbacks, unpickling) never runs the
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import os
@@ -16,23 +17,33 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll import codec
 from zcoll.engine.loop import Loop
+from zcoll.engine.questions import Questions
+from zcoll.engine.stalls import Stalls, main_thread
 from zcoll.errors import (
+    BacklogError,
     ClosedError,
-    CollectiveTimeoutError,
     EncodeError,
     GroupError,
     ZcollError,
-    name_ranks,
 )
 from zcoll.futures import Future
-from zcoll.protocol.events import Deliver, Fail, Joined, Missing, Note, Refused
+from zcoll.protocol.events import (
+    Deliver,
+    Fail,
+    Joined,
+    Missing,
+    Note,
+    Refused,
+    TellStack,
+)
 from zcoll.transport.forks import let_go
-from zcoll.worker import Worker
+from zcoll.worker import Worker, in_user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zcoll.errors import CollectiveError
+    from zcoll.errors import CollectiveError, CollectiveTimeoutError
+    from zcoll.launchers.settings import Liveness
     from zcoll.operations import Operation
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
@@ -41,7 +52,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zcoll.engine")
 
-ANSWER_LIMIT = 0.5  # seconds that a timed-out call waits for rank 0's report
+ROOM_CHECK = 0.5  # seconds between looks whether a wait for room makes sense
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
 
@@ -87,6 +98,7 @@ class Engine(Loop):
         identity: Who this replica is.
         replica: Its machine.
         place: Where rank 0 listens.
+        liveness: How soon to warn, and how many calls may be in flight.
 
     Attributes:
         identity: Who this replica is.
@@ -94,16 +106,22 @@ class Engine(Loop):
         refusal: Why it will not, or None.
     """
 
-    def __init__(self, identity: Identity, replica: Replica, place: Place) -> None:
+    def __init__(
+        self, identity: Identity, replica: Replica, place: Place, liveness: Liveness
+    ) -> None:
         super().__init__()
         self.identity = identity
         self.joined = threading.Event()
         self.refusal: ZcollError | None = None
         self._replica = replica
         self._place = place
+        self._max_pending = liveness.max_pending
+        self._room = threading.Semaphore(liveness.max_pending)
+        self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[int, Future[Any]] = {}
         self._causes: dict[int, Exception] = {}  # local exceptions behind errors
-        self._questions: dict[int, list[Callable[[Missing], None]]] = {}
+        self._questions = Questions(replica)
+        self._stalls = Stalls(liveness.stall_warning, self._questions.ask)
         self._callbacks: Worker | None = None
         self._closing = threading.Lock()
         self._left = False  # whether the program has said so
@@ -121,11 +139,30 @@ class Engine(Loop):
 
         Raises:
             ClosedError: This replica has left, or the process is a fork.
+            BacklogError: Too many calls are in flight, and this thread must not wait.
         """
         self.check()
+        self._wait_for_room(request.operation)
         self._post(lambda: self._take_call(request))
         if self._ended:
             self._fail_late(request.future)
+
+    def _wait_for_room(self, operation: Operation) -> None:
+        if self._room.acquire(blocking=False):
+            return
+        if in_user_code() or asyncio._get_running_loop() is not None:
+            raise BacklogError(
+                f"{operation.name}: {self._max_pending} calls are in flight, and this "
+                "thread must not wait: await some of their futures first, or raise "
+                "max_pending"
+            )
+        while not self._room.acquire(timeout=ROOM_CHECK):
+            self.check()
+
+    def abort(self, reason: str) -> None:
+        """End the group on every replica."""
+        self.check()
+        self._post(lambda: self._replica.abort(reason))
 
     def check(self) -> None:
         """Refuse calls that can no longer be made.
@@ -194,6 +231,11 @@ class Engine(Loop):
         self._leaving = True
 
     @property
+    def pending(self) -> list[Future[Any]]:
+        """The calls that have not ended."""
+        return list(self._futures.values())
+
+    @property
     def over(self) -> bool:
         """Whether the group has ended, or this replica has left it."""
         return self._left or self._ended or self._replica.over
@@ -207,47 +249,17 @@ class Engine(Loop):
         self._callbacks.submit(job)
 
     def explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
-        """Ask rank 0 who is missing in a call that has run out of time.
-
-        The question goes the way of everything else, so an outcome that was sent
-        before the answer arrives before it.
-        """
-        answered = threading.Event()
-        answers: list[Missing] = []
-
-        def note(answer: Missing) -> None:
-            answers.append(answer)
-            answered.set()
-
-        def ask() -> None:
-            if future.done():
-                answered.set()
-                return
-            self._questions.setdefault(future.seq, []).append(note)
-            self._replica.ask(future.seq)
-
-        self._post(ask)
-        answered.wait(ANSWER_LIMIT)
-        if answers:
-            missing, text = answers[0].ranks, f"{name_ranks(answers[0].ranks)} missing"
-            text += f" ({answers[0].text})" if missing else ""
-        else:
-            missing = [0]
-            silent = time.monotonic() - self._replica.heard
-            text = f"rank 0 does not answer; it was heard of {silent:.1f} s ago"
-        return CollectiveTimeoutError(
-            text,
-            missing=missing,
-            timeout=timeout,
-            op=future.operation.name,
-            seq=future.seq,
-            site=future.site,
-            future=future,
-        )
+        """Say why a call has run out of time: ask rank 0 who is missing."""
+        return self._questions.explain(future, timeout, self._post)
 
     # --- the loop thread --------------------------------------------------
 
+    def _tick(self, now: float) -> None:
+        self._stalls.check(self._futures.values(), now)
+        self._replica.tick(now)
+
     def _take_call(self, request: Request) -> int:
+        self._active_at = time.monotonic()
         seq = self._replica.call(
             request.operation,
             request.root,
@@ -265,24 +277,31 @@ class Engine(Loop):
         """Pass what the replica's machine says on to the program."""
         if isinstance(instruction, Deliver):
             self._causes.pop(instruction.seq, None)
-            self._futures.pop(instruction.seq).deliver(instruction.payload)
+            self._take_future(instruction.seq, now).deliver(instruction.payload)
         elif isinstance(instruction, Fail):
-            self._fail(instruction)
+            self._fail(instruction, now)
         elif isinstance(instruction, Joined):
             self.joined.set()
         elif isinstance(instruction, Refused):
             self.refusal = instruction.error
             self.joined.set()
+        elif isinstance(instruction, TellStack):
+            self._replica.tell(*main_thread(), now - self._active_at)
         elif isinstance(instruction, Missing):
-            for note in self._questions.pop(instruction.seq, []):
-                note(instruction)
+            self._questions.answer(instruction)
         elif isinstance(instruction, Note):
             self._log_note(instruction, now)
 
-    def _fail(self, instruction: Fail) -> None:
+    def _take_future(self, seq: int, now: float) -> Future[Any]:
+        """A call has ended."""
+        self._active_at = now
+        self._room.release()
+        return self._futures.pop(seq)
+
+    def _fail(self, instruction: Fail, now: float) -> None:
         error = copy.copy(instruction.error)  # its traceback will be its own
         error.__cause__ = self._causes.pop(instruction.seq, None)
-        self._futures.pop(instruction.seq).fail(error)
+        self._take_future(instruction.seq, now).fail(error)
 
     def _log_note(self, note: Note, now: float) -> None:
         if note.topic and now - self._noted.get(note.topic, -1e9) < NOTE_INTERVAL:
@@ -290,9 +309,13 @@ class Engine(Loop):
         self._noted[note.topic] = now
         _log.log(logging.WARNING if note.warning else logging.INFO, "%s", note.text)
 
+    def _hurry(self) -> None:
+        self._replica.leave("")
+
     def _give_up(self, error: GroupError | None) -> None:
         left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
+            self._room.release()
             future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
         self.joined.set()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.errors import CollectiveError
+    from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
@@ -39,10 +40,11 @@ class Hub(Engine):
         identity: Identity,
         replica: Replica,
         place: Place,
+        liveness: Liveness,
         coordinator: Coordinator,
         router: Router,
     ) -> None:
-        super().__init__(identity, replica, place)
+        super().__init__(identity, replica, place, liveness)
         self._coordinator = coordinator
         self._router = router
         self._reductions: dict[int, Reduction] = {}  # by seq; the folder's own
@@ -89,7 +91,7 @@ class Hub(Engine):
             self._probes = [at for at in self._probes if at > now]
             self._coordinator.probe()
         self._coordinator.tick(now)
-        self._replica.tick(now)
+        super()._tick(now)
 
     def _obey(self, now: float) -> None:
         busy = True
@@ -130,12 +132,14 @@ class Hub(Engine):
         if request.reduce_fn is not None:
             name, site = request.operation.name, request.site
             self._reduce_fns[seq] = (request.reduce_fn, name, site)
+            self._coordinator.reports.reducing[seq] = _name(request.reduce_fn)
         return seq
 
     def _inform(self, instruction: object, now: float) -> None:
         super()._inform(instruction, now)
         if isinstance(instruction, Deliver | Fail):
             self._reduce_fns.pop(instruction.seq, None)
+            self._coordinator.reports.reducing.pop(instruction.seq, None)
 
     def _start_fold(self, fold: Fold) -> None:
         reduce_fn, name, site = self._reduce_fns[fold.seq]
@@ -197,3 +201,8 @@ def _failed(
     failure = kind(text, rank=rank, remote_traceback=codec.trace(error))
     failure.__cause__ = error
     return failure
+
+
+def _name(reduce_fn: Callable[[Any, Any], Any]) -> str:
+    """A reduce function, as reports name it."""
+    return getattr(reduce_fn, "__qualname__", None) or repr(reduce_fn)

@@ -105,7 +105,7 @@ def _open_hub(
     replica = Replica(identity, settings.job, timing, LocalLink())
     session = secrets.randbits(63) | 1
     coordinator = Coordinator(identity, session, settings.job, timing)
-    return Hub(identity, replica, place, coordinator, router), place
+    return Hub(identity, replica, place, settings.liveness, coordinator, router), place
 
 
 def _open_spoke(
@@ -120,12 +120,10 @@ def _open_spoke(
 
     place = _retry(place_it, NameNotResolved, deadline, settings, missing=[0])
     keys = None if settings.secret is None else settings.secret.keys()
-    replica = Replica(
-        identity, settings.job, _timing(settings, place), Link(grants=True)
-    )
-    return Spoke(
-        identity, replica, place, Dealer(place, keys, _heartbeat(settings))
-    ), place
+    timing, heartbeat = _timing(settings, place), _heartbeat(settings)
+    replica = Replica(identity, settings.job, timing, Link(grants=True))
+    dealer = Dealer(place, keys, heartbeat)
+    return Spoke(identity, replica, place, settings.liveness, dealer), place
 
 
 def _inherited(settings: Settings, place: Place) -> socket.socket | None:

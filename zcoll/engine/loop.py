@@ -101,7 +101,11 @@ class Loop:
         done, progress = self._state_of_drain()
         if progress != self._progress or self._progress_at is None:
             self._progress, self._progress_at = progress, now
-        return done or now - self._progress_at > DRAIN_LIMIT
+        if done or now - self._progress_at <= DRAIN_LIMIT:
+            return done
+        self._hurry()
+        self._obey(now)
+        return True
 
     def _end(self, error: GroupError | None) -> None:
         """Close everything; nobody may be left waiting."""
@@ -137,6 +141,10 @@ class Loop:
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         """Whether nothing is left to deliver, and what changes with progress."""
+        raise NotImplementedError
+
+    def _hurry(self) -> None:
+        """Say goodbye without waiting any longer for what is not delivered."""
         raise NotImplementedError
 
     def _close(self) -> None:

@@ -13,6 +13,7 @@ from zcoll.transport.sockets import Event
 from zcoll.wire import pack, parse
 
 if TYPE_CHECKING:
+    from zcoll.launchers.settings import Liveness
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
@@ -30,9 +31,14 @@ class Spoke(Engine):
     """
 
     def __init__(
-        self, identity: Identity, replica: Replica, place: Place, dealer: Dealer
+        self,
+        identity: Identity,
+        replica: Replica,
+        place: Place,
+        liveness: Liveness,
+        dealer: Dealer,
     ) -> None:
-        super().__init__(identity, replica, place)
+        super().__init__(identity, replica, place, liveness)
         self.refusals: tuple[float, float] | None = None
         self.connected = False
         self._dealer = dealer
@@ -71,9 +77,6 @@ class Spoke(Engine):
         else:
             first = now if self.refusals is None else self.refusals[0]
             self.refusals = (first, now)
-
-    def _tick(self, now: float) -> None:
-        self._replica.tick(now)
 
     def _obey(self, now: float) -> None:
         while instructions := self._replica.take():

@@ -112,7 +112,7 @@ class Calls:
         self.limit: int | None = None  # the last call that can still be decided
         self._open: dict[int, Call] = {}
         self._last = dict.fromkeys(ranks, 0)  # each rank's last contribution
-        self._last_site = dict.fromkeys(ranks, "")
+        self._last_call = dict.fromkeys(ranks, "nothing yet")  # the same, for people
         self._held = 0  # bytes of chunked operands granted and not folded
 
     # --- arrivals ---------------------------------------------------------
@@ -129,7 +129,9 @@ class Calls:
             raise ProtocolError(f"call {seq} of replica {rank} is out of order")
         if operation.rooted and root not in self.ranks:
             raise ProtocolError(f"root {root} is not in the group")
-        self._last[rank], self._last_site[rank] = seq, message.site
+        self._last[rank] = seq
+        site = f" ({message.site})" if message.site else ""
+        self._last_call[rank] = f"{operation.describe(root)}, call {seq}{site}"
         if self.limit is not None and seq > self.limit:
             return
         call = self._open.get(seq)
@@ -267,9 +269,13 @@ class Calls:
             self._release(call, call.holding)
         yield End(error, self.limit)
 
-    def last_call(self, rank: int) -> tuple[int, str]:
-        """The number and the site of a rank's last call."""
-        return self._last[rank], self._last_site[rank]
+    def last(self, rank: int) -> int:
+        """The number of a rank's last call."""
+        return self._last[rank]
+
+    def last_call(self, rank: int) -> str:
+        """A rank's last call, and where it was made, for people."""
+        return self._last_call[rank]
 
     def last_whole(self, rank: int) -> int:
         """The last call for which no chunk of this rank is missing, nor before."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import (
+    AbortedError,
     ProtocolError,
     ReplicaExitedError,
     ReplicaLostError,
     to_fields,
 )
+from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.calls import Calls, Decide, End, FoldNext, Grant
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Fold, Note, Send
 from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ class Coordinator:
             Send(Message(Kind.WELCOME, session=session), LOCAL)
         ]
         self._announced = False
+        self._ticked: float | None = None
+        self.reports = Reports(self.membership, self.calls, self._tell)
         self._active: set[int] = set()  # ranks whose links may have something to send
 
     def take(self) -> list[CoordinatorInstruction]:
@@ -70,6 +75,12 @@ class Coordinator:
         if member.state is State.PRESENT:
             member.link.send(message)
             self._active.add(member.rank)
+
+    def _tell(self, member: Member, message: Message) -> None:
+        """Send a message that may get lost."""
+        if member.peer is not None:
+            message.session, message.ack = self._session, member.link.received
+            self._out.append(Send(message, member.peer))
 
     # --- what arrives -----------------------------------------------------
 
@@ -127,14 +138,14 @@ class Coordinator:
         elif message.kind is Kind.CHUNK and message.payload is not None:
             self._carry_out(self.calls.complete(rank, message.seq, message.payload))
         elif message.kind is Kind.BEACON:
-            answer = Message(
-                Kind.BEACON, session=self._session, ack=member.link.received
-            )
-            self._out.append(Send(answer, member.peer or LOCAL))
+            self._tell(member, Message(Kind.BEACON))
         elif message.kind is Kind.QUERY:
-            self._out.append(Send(self._report(message, now), member.peer or LOCAL))
-        elif message.kind is Kind.BYE:
-            self._leave(member, str(parse_fields(message.body).get("reason") or ""))
+            self.reports.ask(rank, message.seq, now)
+        elif message.kind is Kind.STACK:
+            self.reports.told(rank, parse_fields(message.body), now)
+        elif message.kind in (Kind.BYE, Kind.ABORT):
+            reason = str(parse_fields(message.body).get("reason") or "")
+            (self._leave if message.kind is Kind.BYE else self._abort)(member, reason)
         elif message.kind is not Kind.ACK:
             raise ProtocolError(f"a replica does not send {message.kind.name}")
 
@@ -205,38 +216,45 @@ class Coordinator:
     def probe(self) -> None:
         """Find out which peer's connection has ended, by sending to all of them."""
         for member in self.membership.members:
-            if member.peer not in (None, LOCAL):
-                ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
-                self._out.append(Send(ack, member.peer))
+            if member.rank:
+                self._tell(member, Message(Kind.ACK))
 
     def tick(self, now: float) -> None:
         """Time has passed."""
+        held_up = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now
+        if held_up > ABSENCE:  # nobody could reach a process that was stopped
+            self.membership.extend(held_up)
         self._out.extend(self.membership.tick(now))
+        self.reports.tick(now)
         for member in self.membership.overdue(now):
             ago = f"{now - member.heard:.1f} s"
             self._lose(member, f"its connection is gone; last heard of {ago} ago")
 
     def _lose(self, member: Member, why: str) -> None:
         self.membership.dismiss(member, State.LOST)
-        seq, site = self.calls.last_call(member.rank)
-        text = f"{member} is lost: {why}; its last call was {_call(seq, site)}"
+        last = self.calls.last_call(member.rank)
+        text = f"{member} is lost: {why}; its last call was {last}"
         self._out.append(Note(text, warning=not self.membership.closing))
-        error = ReplicaLostError(text, rank=member.rank)
+        error = ReplicaLostError(text, **_about(member))
         self._carry_out(self.calls.end(error, self.calls.decided))
 
     def _leave(self, member: Member, reason: str) -> None:
-        seq, site = self.calls.last_call(member.rank)
-        text = f"{member} exited after {_call(seq, site)}"
-        error = ReplicaExitedError(
-            f"{text}: {reason}" if reason else text, rank=member.rank, reason=reason
-        )
-        if member.rank == 0:
-            self._carry_out(self.calls.end(error, seq))
-            return
-        ack = Message(Kind.ACK, session=self._session, ack=member.link.received)
-        self._out.append(Send(ack, member.peer or LOCAL))
-        self.membership.dismiss(member, State.LEFT)
-        self._carry_out(self.calls.end(error, self.calls.last_whole(member.rank)))
+        text = f"{member} exited after {self.calls.last_call(member.rank)}"
+        text += f": {reason}" if reason else ""
+        error = ReplicaExitedError(text, reason=reason, **_about(member))
+        after = self.calls.last(member.rank)
+        if member.rank != 0:
+            self._tell(member, Message(Kind.ACK))
+            self.membership.dismiss(member, State.LEFT)
+            after = self.calls.last_whole(member.rank)
+        self._carry_out(self.calls.end(error, after))
+
+    def _abort(self, member: Member, reason: str) -> None:
+        text = f"{member} aborted the group after {self.calls.last_call(member.rank)}"
+        text += f": {reason}" if reason else ""
+        error = AbortedError(text, reason=reason, **_about(member))
+        self._carry_out(self.calls.end(error, self.calls.decided))
 
     @property
     def drained(self) -> bool:
@@ -248,28 +266,6 @@ class Coordinator:
         )
 
     # --- what is told to those who ask ------------------------------------
-
-    def _report(self, query: Message, now: float) -> Message:
-        missing = self.calls.missing(query.seq)
-        fields = {"ranks": missing, "text": self._describe(missing, now)}
-        return Message(
-            Kind.REPORT,
-            session=self._session,
-            group=query.group,
-            seq=query.seq,
-            body=pack_fields(fields),
-        )
-
-    def _describe(self, ranks: list[int], now: float) -> str:
-        lines = []
-        for member in (self.membership.members[rank] for rank in ranks[:MAX_DESCRIBED]):
-            last = f"last called {_call(*self.calls.last_call(member.rank))}"
-            heard = f"heard of {now - member.heard:.1f} s ago"
-            state = "this is rank 0" if member.rank == 0 else heard
-            lines.append(f"{member} {last}, {state}")
-        if len(ranks) > MAX_DESCRIBED:
-            lines.append(f"and {len(ranks) - MAX_DESCRIBED} more")
-        return "; ".join(lines)
 
     def _pong(self, ping: Message, now: float) -> Message:
         call = self.calls.pending()
@@ -283,22 +279,18 @@ class Coordinator:
             "call": None,
         }
         if call is not None:
-            missing = self.calls.missing(call.seq)
             fields["call"] = {
                 "seq": call.seq,
                 "operation": call.operation.describe(call.root),
                 "site": next(iter(call.sites.values()), ""),
-                "missing": missing,
-                "text": self._describe(missing, now),
+                **self.reports.peek(call.seq, now),
             }
         body = pack_fields(fields).ljust(len(ping.body))
         return Message(Kind.PONG, seq=ping.seq, body=body)
 
 
-MAX_DESCRIBED = 16  # replicas that a report describes one by one
-
-
-def _call(seq: int, site: str) -> str:
-    if not seq:
-        return "nothing yet"
-    return f"call {seq} ({site})" if site else f"call {seq}"
+def _about(member: Member) -> dict[str, Any]:
+    """Whom an error is about, as its fields."""
+    identity = member.identity
+    host, pid = ("", 0) if identity is None else (identity.host, identity.pid)
+    return {"rank": member.rank, "host": host, "pid": pid}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from zcoll.absence import Absence
     from zcoll.errors import CollectiveError, GroupError, ZcollError
     from zcoll.wire import Message, Payload
 
@@ -142,14 +143,23 @@ class Missing:
         group: The call's group.
         seq: The call's number.
         ranks: Who is missing.
-        text: What is known of each.
+        absences: What is known of each.
+        text: What the call waits for if nobody is.
     """
 
     group: int
     seq: int
     ranks: list[int]
+    absences: list[Absence]
     text: str
 
 
+@dataclass(slots=True)
+class TellStack:
+    """Rank 0 asks where this replica's program is: tell by ``Replica.tell``."""
+
+
 CoordinatorInstruction = Send | Note | Fold
-ReplicaInstruction = Send | Note | Joined | Refused | Deliver | Fail | Missing
+ReplicaInstruction = (
+    Send | Note | Joined | Refused | Deliver | Fail | Missing | TellStack
+)

@@ -208,6 +208,12 @@ class Membership:
         member.state = state
         member.link.close()
 
+    def extend(self, seconds: float) -> None:
+        """Rank 0 was held up: others get that time to come back."""
+        for member in self.members:
+            if member.cut is not None:
+                member.cut += seconds
+
     def overdue(self, now: float) -> list[Member]:
         """Members whose connection has been down for longer than the window."""
         return [
@@ -266,6 +272,21 @@ def read_identity(fields: dict[str, Any]) -> Identity:
             raise ProtocolError(f"a HELLO with {name}={value!r}")
         values[name] = value[:MAX_NAME] if isinstance(value, str) else value
     return Identity(**values)
+
+
+def read_table(fields: dict[str, Any]) -> dict[int, tuple[str, int]]:
+    """Read who is where out of READY: host and process by rank.
+
+    Raises:
+        ProtocolError: The fields are no table of replicas.
+    """
+    try:
+        return {
+            int(row["rank"]): (str(row["host"]), int(row["pid"]))
+            for row in fields["replicas"]
+        }
+    except (TypeError, KeyError, ValueError):
+        raise ProtocolError("a table of replicas that is none") from None
 
 
 MAX_NAME = 256  # characters of a host's name or a version that are kept

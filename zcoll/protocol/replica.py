@@ -20,17 +20,19 @@ from zcoll.errors import (
     to_fields,
 )
 from zcoll.operations import by_code
+from zcoll.protocol.admission import Admission
 from zcoll.protocol.events import (
     Deliver,
     Fail,
     Joined,
-    Missing,
     Note,
     Refused,
     ReplicaInstruction,
     Send,
+    TellStack,
 )
-from zcoll.protocol.membership import Refusal, write_identity
+from zcoll.protocol.membership import Refusal, read_table
+from zcoll.protocol.reports import read_ranks, read_report
 from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from zcoll.protocol.events import Identity, Timing
     from zcoll.protocol.link import Link
     from zcoll.wire import Payload
-
-RETRY = 0.25  # seconds before a HELLO that may succeed later is sent again
 
 
 class Phase(enum.Enum):
@@ -68,10 +68,9 @@ class Replica:
         self.waiting_for = [0]  # who is missing, as far as it is known, while joining
         self.heard = 0.0  # when something last came from rank 0
         self._identity = identity
-        self._job = job
-        self._timing = timing
         self._link = link
-        self._session = 0
+        self._admission = Admission(identity, job, timing, link)
+        self._table: dict[int, tuple[str, int]] = {}  # rank -> host, pid
         self._seq = 0
         self._pending: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
         self._over: list[
@@ -79,12 +78,6 @@ class Replica:
         ] = []  # (last call that may end well, why)
         self._out: list[ReplicaInstruction] = []
         self._ended = False  # by a call after which there is none
-        self._connected = False
-        self._cut: float | None = None
-        self._admitted = False
-        self._hello_at: float | None = None
-        self._taken_since: float | None = None
-        self._beacon_at = 0.0
         self._farewell: Message | None = None  # goes when every payload has gone
 
     def take(self) -> list[ReplicaInstruction]:
@@ -100,7 +93,7 @@ class Replica:
     def _transmit(self) -> None:
         for message in self._link.transmit():
             message.rank = self._identity.rank
-            message.session = self._session
+            message.session = self._admission.session
             self._out.append(Send(message))
 
     # --- what the program asks for ----------------------------------------
@@ -146,9 +139,29 @@ class Replica:
 
     def ask(self, seq: int) -> None:
         """Ask rank 0 who is missing in a call."""
-        query = Message(Kind.QUERY, seq=seq, ack=self._link.received)
-        query.rank, query.session = self._identity.rank, self._session
-        self._out.append(Send(query))
+        self._tell(Message(Kind.QUERY, seq=seq))
+
+    def tell(self, where: str, stack: str, seconds: float) -> None:
+        """Tell rank 0 where this replica's program is.
+
+        Args:
+            where: Its line of user code.
+            stack: The whole stack of its main thread.
+            seconds: Since when it has made or got no call.
+        """
+        waiting = next(iter(self._pending.items()), None)
+        fields = {
+            "waiting": "" if waiting is None else _describe(*waiting),
+            "where": where,
+            "stack": stack,
+            "seconds": seconds,
+        }
+        self._tell(Message(Kind.STACK, body=pack_fields(fields)))
+
+    def abort(self, reason: str) -> None:
+        """End the group on every replica."""
+        if self.phase is Phase.JOINED:
+            self._link.send(Message(Kind.ABORT, body=pack_fields({"reason": reason})))
 
     def leave(self, reason: str) -> None:
         """Leave the group; what was sent before still counts.
@@ -172,7 +185,7 @@ class Replica:
             return self.phase is Phase.CLOSED
         told = self._farewell is None and self._link.idle
         over = bool(self._ended or self._over) and not self._pending
-        return told or (over and not self._connected)  # nobody needs this BYE
+        return told or (over and not self._admission.connected)  # nobody needs this BYE
 
     @property
     def over(self) -> bool:
@@ -187,44 +200,33 @@ class Replica:
     # --- the connection ---------------------------------------------------
 
     def connected(self, now: float) -> None:
-        """A connection to rank 0 stands: say who this is."""
-        self._connected, self._admitted = True, False
-        self._hello(now)
+        """A connection to rank 0 stands."""
+        self._out.append(Send(self._admission.connect(now)))
 
     def disconnected(self, now: float) -> None:
         """The connection is gone."""
-        self._connected = self._admitted = False
-        self._hello_at = None
-        self._link.suspend()
-        if self.phase is Phase.JOINING:
+        joined = self.phase is not Phase.JOINING
+        self._admission.disconnect(now, joined=joined)
+        if not joined:
             self.waiting_for = [0]
-            self._session = 0  # rank 0 may come back as another one
-        elif self._cut is None:
-            self._cut = now
-
-    def _hello(self, now: float) -> None:
-        fields = {
-            **write_identity(self._identity),
-            "job": self._job,
-            "session": self._session,
-        }
-        hello = Message(Kind.HELLO, body=pack_fields(fields), ack=self._link.received)
-        self._out.append(Send(hello))
-        self._hello_at = now + self._timing.hello_interval
 
     def tick(self, now: float) -> None:
         """Time has passed."""
         if self.phase is Phase.CLOSED:
             return
-        if self._cut is not None and now - self._cut >= self._timing.reconnect_window:
-            self._lose("rank 0 is lost: its connection is gone")
-        elif self._hello_at is not None and now >= self._hello_at:
-            self._hello(now)
-        elif self._admitted and now >= self._beacon_at:
-            self._beacon_at = now + self._timing.beacon_interval
-            beacon = Message(Kind.BEACON, ack=self._link.received)
-            beacon.rank, beacon.session = self._identity.rank, self._session
-            self._out.append(Send(beacon))
+        if self._admission.lost(now):
+            ago = f"{now - self.heard:.1f} s"
+            self._lose(f"its connection is gone; last heard of {ago} ago")
+            return
+        message = self._admission.due(now)
+        if message is not None:
+            self._tell(message)
+
+    def _tell(self, message: Message) -> None:
+        """Send a message that may get lost."""
+        message.rank, message.session = self._identity.rank, self._admission.session
+        message.ack = self._link.received
+        self._out.append(Send(message))
 
     # --- what arrives -----------------------------------------------------
 
@@ -238,14 +240,16 @@ class Replica:
 
     def misled(self, error: ProtocolError) -> None:
         """Rank 0 sent what is no message, or one that has no place here."""
-        self._lose(f"rank 0 sent a message that makes no sense: {error}")
+        self._lose(f"it sent a message that makes no sense: {error}")
 
     def _receive(self, message: Message, now: float) -> None:
         if message.kind is Kind.REJECT:
             self._rejected(parse_fields(message.body), now)
         elif message.kind is Kind.WELCOME:
-            self._welcome(message)
-        elif message.session in (0, self._session) and self._link.accept(message):
+            self._admission.welcome(message)
+        elif message.session in (0, self._admission.session) and self._link.accept(
+            message
+        ):
             self._handle(message)
 
     def _handle(self, message: Message) -> None:
@@ -272,13 +276,14 @@ class Replica:
         if kind is Kind.READY:
             self.phase = Phase.JOINED if self.phase is Phase.JOINING else self.phase
             self.waiting_for = []
+            self._table = read_table(parse_fields(message.body))
             self._out.append(Joined())
         elif kind is Kind.WAITING:
-            self.waiting_for = _ranks(parse_fields(message.body).get("missing"))
+            self.waiting_for = read_ranks(parse_fields(message.body).get("missing"))
         elif kind is Kind.REPORT:
-            fields = parse_fields(message.body)
-            ranks, text = _ranks(fields.get("ranks")), str(fields.get("text"))
-            self._out.append(Missing(0, message.seq, ranks, text))
+            self._out.append(read_report(message))
+        elif kind is Kind.STACK:
+            self._out.append(TellStack())
         elif kind not in (Kind.BEACON, Kind.ACK):
             raise ProtocolError(f"rank 0 does not send {kind.name}")
 
@@ -298,39 +303,18 @@ class Replica:
             error.op, error.seq, error.site = call[0], message.seq, call[1]
             self._out.append(Fail(0, message.seq, error))
 
-    # --- admission --------------------------------------------------------
-
-    def _welcome(self, message: Message) -> None:
-        if self._session not in (0, message.session):
-            raise ProtocolError("welcomed to another group")
-        self._session = message.session
-        self._admitted, self._cut, self._hello_at = True, None, None
-        self._taken_since = None
-        self._link.resume(message.ack)
-
     def _rejected(self, fields: dict[str, Any], now: float) -> None:
         reason = str(fields.get("reason"))
-        try:
-            refusal = Refusal(fields.get("refusal"))
-        except ValueError:
-            raise ProtocolError("a refusal of no known kind") from None
+        refusal = self._admission.rejected(fields, now)
         if refusal is Refusal.UNKNOWN:
-            self._hello(now)
-            return
-        if refusal is Refusal.TAKEN and self._taken_since is None:
-            self._taken_since = now
-        if refusal is Refusal.CLOSING or (
-            refusal is Refusal.TAKEN
-            and now - (self._taken_since or now) < self._timing.taken_limit
-        ):
-            self._hello_at = now + RETRY
-        elif self.phase is Phase.JOINING:
+            self._tell(self._admission.hello(now))
+        elif refusal is not None and self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
             self._out.append(Refused(RejectedError(reason)))
         elif refusal is Refusal.LOST:
-            self._lose(f"this replica is lost to the group: {reason}", own=True)
-        else:
-            self._lose(f"rank 0 is lost: {reason}")
+            self._lose(reason, own=True)
+        elif refusal is not None:
+            self._lose(reason)
 
     # --- endings ----------------------------------------------------------
 
@@ -346,16 +330,18 @@ class Replica:
         """Why this call cannot be made any more."""
         return next((error for after, error in self._over if seq > after), None)
 
-    def _lose(self, text: str, *, own: bool = False) -> None:
+    def _lose(self, why: str, *, own: bool = False) -> None:
         """Rank 0 is gone, or this replica to it: nothing more will be decided."""
         if self.phase is Phase.CLOSED:
             return
-        error = ReplicaLostError(text, rank=self._identity.rank if own else 0)
+        rank = self._identity.rank if own else 0
+        host, pid = self._table.get(rank, ("", 0))
+        who = f"replica {rank}" + (f" ({host}, pid {pid})" if host else "")
+        error = ReplicaLostError(f"{who} is lost: {why}", rank=rank, host=host, pid=pid)
         joining = self.phase is Phase.JOINING
         self.phase = Phase.CLOSED
-        self._cut = self._hello_at = None
         if joining:
-            self._out.append(Refused(RejectedError(text)))
+            self._out.append(Refused(RejectedError(why)))
         else:
             self._over.append((0, error))
             self._out.append(Note(str(error), topic="over"))
@@ -369,8 +355,7 @@ class Replica:
         self._out.append(Fail(0, seq, error))
 
 
-def _ranks(value: Any) -> list[int]:
-    """Read a list of ranks out of a message's fields."""
-    if not isinstance(value, list) or not all(type(rank) is int for rank in value):
-        raise ProtocolError(f"a list of ranks that is {value!r:.80}")
-    return value
+def _describe(seq: int, call: tuple[str, str]) -> str:
+    """A call of this replica, for people."""
+    name, site = call
+    return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"

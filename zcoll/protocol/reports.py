@@ -10,19 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zcoll.absence import Absence, Whereabouts, write_absence
+from zcoll.absence import Absence, Whereabouts, read_absence, write_absence
 from zcoll.errors import ProtocolError
+from zcoll.protocol.events import Missing
 from zcoll.protocol.membership import State
-from zcoll.wire import Kind, Message, pack_fields
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from zcoll.protocol.calls import Calls
     from zcoll.protocol.membership import Member, Membership
 
 MAX_DESCRIBED = 16  # replicas that a report describes one by one
 ANSWER_TIME = 0.3  # seconds in which a replica that responds has answered
+FRESH = 2.0  # seconds for which an answer tells where a replica is
 SILENT = 3.0  # seconds without a beacon after which a replica does not respond
 MAX_STACK = 16_000  # characters of a stack that are passed on
 
@@ -58,17 +60,35 @@ class Reports:
         self._calls = calls
         self._post = post
         self._queries: list[_Query] = []
+        self._latest: dict[int, tuple[float, dict[str, Any]]] = {}  # by rank
 
     def ask(self, rank: int, seq: int, now: float) -> None:
         """A replica asks who is missing in a call."""
+        asked = self._ask_the_missing(seq)
+        self._queries.append(_Query(rank, seq, now + ANSWER_TIME, asked))
+        self.tick(now)
+
+    def peek(self, seq: int, now: float) -> dict[str, Any]:
+        """Say at once who is missing in a call, for those who ask from outside.
+
+        Where they are is known if somebody asked a moment ago.
+        """
+        self._ask_the_missing(seq)
+        latest = {
+            rank: where
+            for rank, (at, where) in self._latest.items()
+            if now - at < FRESH
+        }
+        return self.report(seq, now, latest)
+
+    def _ask_the_missing(self, seq: int) -> set[int]:
         asked = set()
         for absent in self._calls.missing(seq)[:MAX_DESCRIBED]:
             member = self._membership.members[absent]
             if member.state is State.PRESENT and member.peer is not None:
                 self._post(member, Message(Kind.STACK))
                 asked.add(absent)
-        self._queries.append(_Query(rank, seq, now + ANSWER_TIME, asked))
-        self.tick(now)
+        return asked
 
     def told(self, rank: int, fields: dict[str, Any], now: float) -> None:
         """A replica has told where it is.
@@ -77,6 +97,7 @@ class Reports:
             ProtocolError: It has not.
         """
         where = read_stack(fields)
+        self._latest[rank] = (now, where)
         for query in self._queries:
             if rank in query.unanswered:
                 query.unanswered.discard(rank)
@@ -173,3 +194,33 @@ def read_stack(fields: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(fields.get("seconds"), float):
         raise ProtocolError(f"a stack with seconds={fields.get('seconds')!r:.80}")
     return {**read, "seconds": fields["seconds"]}
+
+
+def read_report(message: Message) -> Missing:
+    """Read rank 0's answer to the question who is missing.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    fields = parse_fields(message.body)
+    absences = fields.get("absences")
+    if not isinstance(absences, list):
+        raise ProtocolError("a report without absences")
+    return Missing(
+        group=message.group,
+        seq=message.seq,
+        ranks=read_ranks(fields.get("ranks")),
+        absences=[read_absence(absence) for absence in absences],
+        text=str(fields.get("text")),
+    )
+
+
+def read_ranks(value: Any) -> list[int]:
+    """Read a list of ranks out of a message's fields.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    if not isinstance(value, list) or not all(type(rank) is int for rank in value):
+        raise ProtocolError(f"a list of ranks that is {value!r:.80}")
+    return value

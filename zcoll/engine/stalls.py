@@ -1,0 +1,72 @@
+"""Calls that take long: who is missing, and where they are, goes to the log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from zcoll.callsite import site_of
+from zcoll.engine.questions import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from zcoll.futures import Future
+    from zcoll.protocol.events import Missing
+
+_log = logging.getLogger("zcoll.stalls")
+
+CHECK = 0.25  # of the first warning's time: how often calls are looked at
+
+
+class Stalls:
+    """Watches the calls for which the program waits.
+
+    Args:
+        warning: Seconds of waiting after which it is logged first; then at twice
+            that, and so on.
+        ask: Asks rank 0 who is missing in a call, and passes the answer on.
+    """
+
+    def __init__(
+        self,
+        warning: float,
+        ask: Callable[[Future[Any], Callable[[Missing], None]], None],
+    ) -> None:
+        self._warning = warning
+        self._ask = ask
+        self._next: dict[int, float] = {}  # by seq: seconds of waiting
+        self._looked = 0.0
+
+    def check(self, futures: Iterable[Future[Any]], now: float) -> None:
+        """Ask about calls that have taken long, now and then."""
+        if now - self._looked < self._warning * CHECK:
+            return
+        self._looked = now
+        waiting = [future for future in futures if future.waiting_since is not None]
+        seqs = {future.seq for future in waiting}
+        self._next = {seq: at for seq, at in self._next.items() if seq in seqs}
+        for future in waiting:
+            waited = now - (future.waiting_since or now)
+            if waited >= self._next.get(future.seq, self._warning):
+                self._next[future.seq] = 2 * waited
+                self._ask(future, lambda answer, f=future: self._tell(f, answer))  # type: ignore[misc]
+
+    def _tell(self, future: Future[Any], answer: Missing) -> None:
+        waited = self._next.get(future.seq, 2 * self._warning) / 2
+        call = f"{future.operation.name}, call {future.seq} ({future.site})"
+        _log.warning("%s waits since %.0f s: %s", call, waited, explain(answer))
+        for absence in answer.absences:
+            if absence.stack:
+                _log.debug("the stack of replica %d:\n%s", absence.rank, absence.stack)
+
+
+def main_thread() -> tuple[str, str]:
+    """Where this program is: the main thread's line of user code, and its stack."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "its end", ""
+    return site_of(frame), "".join(traceback.format_stack(frame))
