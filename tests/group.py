@@ -91,24 +91,42 @@ def _settle(future: Future[T], function: Callable[[], T]) -> None:
 
 
 class Crew:
-    """A group of replicas in threads, over ipc, or over TCP with a secret."""
+    """A group of replicas in threads, over ipc, or over TCP with a secret.
 
-    def __init__(self, size: int, *, secret: str | None = None, **options: Any) -> None:
+    Args:
+        size: The number of replicas.
+        secret: Its secret, or None.
+        ports: Each rank's master port, if they differ because a proxy is between.
+        options: More arguments of ``connect``.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        secret: str | None = None,
+        ports: Sequence[int] = (),
+        **options: Any,
+    ) -> None:
         self.size = size
         self.broken = False  # a task has failed: the replicas may be out of step
         self._held = contextlib.ExitStack()
-        self.port = tcp_port() if secret else self._held.enter_context(ipc_port())
+        self.port = ports[0] if ports else self._pick_port(secret)
+        ports = ports or [self.port] * size
         options = {"timeout": LIMIT, "secret": secret, **options}
         self._replicas = [
             Replica(
                 rank,
                 functools.partial(
-                    zcoll.connect, "127.0.0.1", self.port, rank, size, **options
+                    zcoll.connect, "127.0.0.1", ports[rank], rank, size, **options
                 ),
             )
             for rank in range(size)
         ]
         self._finish([replica.joined for replica in self._replicas], 2 * LIMIT)
+
+    def _pick_port(self, secret: str | None) -> int:
+        return tcp_port() if secret else self._held.enter_context(ipc_port())
 
     def run(self, task: Callable[[zcoll.Communicator], T]) -> list[T]:
         """Run a task on every replica, and return the results in rank order."""

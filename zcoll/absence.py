@@ -82,7 +82,25 @@ def read_absence(fields: Any) -> Absence:
     Raises:
         ProtocolError: They describe none.
     """
+    values: dict[str, Any] = {}
+    for name, kind in _TYPES.items():
+        value = fields.get(name) if isinstance(fields, dict) else None
+        if type(value) is not kind:
+            raise ProtocolError(f"an absence with {name}={value!r:.80}")
+        values[name] = value
     try:
-        return Absence(**{**fields, "state": Whereabouts(fields["state"])})
-    except (TypeError, KeyError, ValueError):
-        raise ProtocolError("an absence that is none") from None
+        return Absence(**{**values, "state": Whereabouts(values["state"])})
+    except ValueError:
+        raise ProtocolError(f"an absence of no kind: {values['state']!r:.80}") from None
+
+
+_TYPES: dict[str, type] = {
+    "rank": int,
+    "host": str,
+    "pid": int,
+    "state": str,
+    "seconds": float,
+    "where": str,
+    "last_call": str,
+    "stack": str,
+}

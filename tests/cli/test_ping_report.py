@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from zcoll.absence import Absence, Whereabouts
 from zcoll.cli.ping_report import Summary
 from zcoll.probe import Answer, Reason, Unreachable
 from zcoll.protocol.status import Pending, Present, Status
+
+NEVER = Absence(3, "", 0, Whereabouts.NEVER_JOINED, 0.0, "", "nothing yet", "")
 
 
 def status(*ranks: int, total: int = 2, **changed: Any) -> Status:
@@ -50,7 +54,7 @@ def test_the_last_probe_decides() -> None:
 
 
 def test_replicas_are_told_by_host_and_the_call_below() -> None:
-    call = Pending(5, "barrier()", "", [3], "replica 3")
+    call = Pending(5, "barrier()", "a.py:3 f", [1, 3], [NEVER], "")
     summary = Summary(sent=1)
     summary.answered(Answer(0.001, status(0, 1, 2, total=4, closing=True, call=call)))
     assert list(summary.lines())[1:] == [
@@ -59,6 +63,19 @@ def test_replicas_are_told_by_host_and_the_call_below() -> None:
         "  present: replica 1 on h1 (pid 11)",
         "  missing: replica 3",
         "  calls:   4 done, call 5 in progress",
-        "    barrier()",
-        "    waits for replica 3",
+        "    barrier() at a.py:3 f",
+        "    missing: replica 3 has never joined",
+        "    missing: 1 more",
+    ]
+    group = json.loads(json.dumps(summary.fields()))["group"]
+    assert group["call"]["absences"][0]["state"] == "never joined"
+
+
+def test_a_call_that_waits_for_nobody_says_for_what() -> None:
+    call = Pending(5, "allreduce()", "", [], [], "rank 0 is in reduce function f")
+    summary = Summary(sent=1)
+    summary.answered(Answer(0.001, status(0, 1, call=call)))
+    assert list(summary.lines())[-2:] == [
+        "    allreduce()",
+        "    rank 0 is in reduce function f",
     ]

@@ -1,32 +1,36 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from core.coordinator_bench import (
+    SESSION,
+    Bench,
+    everybody,
+    identity,
+    messages,
+    over,
+    peer,
+    told,
+)
 
 from zcoll.errors import (
     EncodeError,
-    MismatchError,
     ProtocolError,
     ReduceError,
-    ReplicaExitedError,
     ReplicaLostError,
     from_fields,
     to_fields,
 )
-from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN, Operation
+from zcoll.operations import ALLREDUCE, BROADCAST
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
     LOCAL,
-    CoordinatorInstruction,
     Fold,
-    Identity,
     Note,
     Send,
     Timing,
 )
 from zcoll.protocol.link import WINDOW
-from zcoll.protocol.membership import Refusal, write_identity
+from zcoll.protocol.membership import Refusal
 from zcoll.wire import (
     CHUNK_SIZE,
     INLINE_LIMIT,
@@ -40,97 +44,6 @@ from zcoll.wire import (
     pack_sizes,
     parse_fields,
 )
-
-SESSION = 77
-
-
-def identity(rank: int, size: int) -> Identity:
-    return Identity(rank, size, "host", 1000 + rank, 5000 + rank, "1.0", "3.11")
-
-
-def peer(rank: int) -> bytes:
-    return b"peer %d" % rank if rank else LOCAL
-
-
-class Bench:
-    """Rank 0's machine, and replicas that say what a test wants them to say."""
-
-    def __init__(self, size: int = 3, *, joined: bool = True) -> None:
-        self.machine = Coordinator(identity(0, size), SESSION, "job", Timing())
-        self.machine.announce()
-        self.size = size
-        self.now = 10.0
-        self.numbers = dict.fromkeys(range(size), 0)
-        self.seqs = dict.fromkeys(range(size), 0)
-        if joined:
-            for rank in range(1, size):
-                self.hello(rank)
-
-    def hello(
-        self, rank: int, *, at: bytes | None = None, session: int = 0, ack: int = 0
-    ) -> list[CoordinatorInstruction]:
-        fields = {**write_identity(identity(rank, self.size)), "job": "job"}
-        body = pack_fields({**fields, "session": session})
-        hello = Message(Kind.HELLO, body=body, ack=ack)
-        self.machine.receive(at or peer(rank), hello, self.now)
-        return self.machine.take()
-
-    def hear(
-        self, rank: int, kind: Kind, **fields: Any
-    ) -> list[CoordinatorInstruction]:
-        """What the machine does when this replica says this."""
-        message = Message(kind, **{"session": SESSION, **fields})
-        if kind.numbered and rank:
-            self.numbers[rank] += 1
-            message.number = self.numbers[rank]
-        self.machine.receive(peer(rank), message, self.now)
-        return self.machine.take()
-
-    def call(
-        self,
-        rank: int,
-        operation: Operation = BARRIER,
-        *,
-        value: bytes = b"",
-        **more: Any,
-    ) -> list[CoordinatorInstruction]:
-        self.seqs[rank] += 1
-        seq = more.pop("seq", self.seqs[rank])
-        if rank == 0 and value:
-            more["payload"] = Payload([value])
-        code = operation.code
-        return self.hear(
-            rank, Kind.CONTRIBUTE, operation=code, seq=seq, body=value, **more
-        )
-
-
-def told(instructions: list[CoordinatorInstruction]) -> dict[bytes, list[Kind]]:
-    """The kinds of the messages to each peer."""
-    kinds: dict[bytes, list[Kind]] = {}
-    for each in instructions:
-        if isinstance(each, Send):
-            kinds.setdefault(each.peer, []).append(each.message.kind)
-    return kinds
-
-
-def messages(instructions: list[CoordinatorInstruction], kind: Kind) -> list[Message]:
-    sends = [each for each in instructions if isinstance(each, Send)]
-    return [send.message for send in sends if send.message.kind is kind]
-
-
-def everybody(*kinds: Kind, size: int = 3) -> dict[bytes, list[Kind]]:
-    return {peer(rank): list(kinds) for rank in range(size)}
-
-
-def over(instructions: list[CoordinatorInstruction]) -> list[tuple[type, str, int]]:
-    """What OVER says, without repetitions: the error and the last call."""
-    ends = [parse_fields(m.body) for m in messages(instructions, Kind.OVER)]
-    return list(
-        dict.fromkeys(
-            (type(from_fields(e)), str(from_fields(e)), e["after"]) for e in ends
-        )
-    )
-
 
 # --- gathering --------------------------------------------------------------------
 
@@ -216,7 +129,7 @@ def test_a_member_that_sends_nonsense_is_lost() -> None:
     assert (kind, after) == (ReplicaLostError, 0)
     assert text == (
         "replica 1 (host, pid 1001) is lost: sent a message that makes no sense: a "
-        "replica does not send OUTCOME; its last call was call 1 (a.py:1)"
+        "replica does not send OUTCOME; its last call was barrier(), call 1 (a.py:1)"
     )
     assert set(told(instructions)) == {LOCAL, peer(2)}
 
@@ -328,248 +241,3 @@ def test_a_large_result_goes_in_chunks() -> None:
     assert not bench.machine.drained
     bench.hear(1, Kind.BEACON, ack=3)
     assert bench.machine.drained
-
-
-# --- endings ----------------------------------------------------------------------
-
-
-def test_a_mismatch_ends_the_group_for_everybody() -> None:
-    bench = Bench()
-    for rank in range(3):
-        bench.call(rank)
-    bench.call(1, BARRIER)
-    instructions = bench.call(2, TEARDOWN)
-    ((kind, text, after),) = over(instructions)
-    assert (kind, after) == (MismatchError, 1)
-    assert "teardown()" in text
-    assert told(instructions) == everybody(Kind.OVER)
-    assert bench.machine.membership.closing
-
-
-def test_payloads_after_the_end_are_not_kept() -> None:
-    bench = Bench(2)
-    chunked: dict[str, Any] = {"flags": Flag.CHUNKED, "value": pack_sizes([2])}
-    bench.call(1, ALLREDUCE, **chunked)
-    assert over(bench.call(0, BARRIER))
-    bench.call(1, ALLREDUCE, **chunked)
-    assert not bench.machine.membership.members[1].link._assembling
-
-
-def test_a_replica_that_exits_has_still_made_its_calls() -> None:
-    bench = Bench()
-    bench.call(1, site="a.py:1")
-    body = pack_fields({"reason": "ValueError: no"})
-    instructions = bench.hear(1, Kind.BYE, body=body)
-    assert told(instructions) == {
-        LOCAL: [Kind.OVER],
-        peer(1): [Kind.ACK],
-        peer(2): [Kind.OVER],
-    }
-    assert over(instructions) == [
-        (
-            ReplicaExitedError,
-            "replica 1 (host, pid 1001) exited after call 1 (a.py:1): ValueError: no",
-            1,
-        )
-    ]
-    bench.call(0)
-    ended = told(bench.call(2))
-    assert ended == {LOCAL: [Kind.OUTCOME], peer(2): [Kind.OUTCOME]}
-
-
-def test_calls_whose_payload_an_exiting_replica_kept_do_not_count() -> None:
-    bench = Bench(2)
-    bench.call(1)
-    bench.call(1, BROADCAST, root=1, flags=Flag.CHUNKED, value=pack_sizes([9]))
-    bench.call(1)
-    assert [after for _, _, after in over(bench.hear(1, Kind.BYE, body=b"{}"))] == [1]
-    assert told(bench.call(0)) == {LOCAL: [Kind.OUTCOME]}
-    assert bench.call(0, BROADCAST, root=1) == []
-    assert bench.machine.calls.pending() is None
-
-
-def test_rank_0_serves_the_others_after_it_has_left() -> None:
-    bench = Bench()
-    bench.call(0)
-    ((kind, text, after),) = over(bench.hear(0, Kind.BYE, body=pack_fields({})))
-    assert (kind, after) == (ReplicaExitedError, 1)
-    assert text == "replica 0 (host, pid 1000) exited after call 1"
-    assert not bench.machine.drained
-    bench.call(1)
-    assert told(bench.call(2)) == everybody(Kind.OUTCOME)
-    for rank in (1, 2):
-        bench.hear(rank, Kind.BEACON, ack=3)
-    assert bench.machine.drained
-
-
-def test_a_goodbye_after_a_teardown_is_no_news() -> None:
-    bench = Bench()
-    for rank in range(3):
-        bench.call(rank, TEARDOWN)
-    goodbye = bench.hear(1, Kind.BYE, body=pack_fields({}))
-    assert told(goodbye) == {peer(1): [Kind.ACK]}
-
-
-def test_a_connection_that_comes_back_brings_what_was_lost() -> None:
-    bench = Bench()
-    for rank in range(3):
-        bench.call(rank)
-    bench.machine.unreachable(peer(1), 11.0)
-    bench.call(2)
-    bench.call(0)
-    bench.now = 12.0
-    instructions = bench.hello(1, at=b"again", session=SESSION, ack=1)
-    assert told(instructions) == {b"again": [Kind.WELCOME, Kind.OUTCOME]}
-    (welcome,) = messages(instructions, Kind.WELCOME)
-    assert welcome.ack == 1
-    (outcome,) = messages(instructions, Kind.OUTCOME)
-    assert (outcome.number, outcome.seq) == (2, 1)
-    bench.machine.tick(99.0)
-    assert over(bench.machine.take()) == []
-
-
-def test_a_connection_that_stays_down_loses_its_replica() -> None:
-    bench = Bench()
-    for rank in range(3):
-        bench.call(rank)
-    bench.call(2)
-    bench.machine.unreachable(peer(1), 11.0)
-    bench.machine.tick(12.9)
-    assert over(bench.machine.take()) == []
-    bench.machine.tick(13.0)
-    ((kind, text, after),) = over(bench.machine.take())
-    assert (kind, after) == (ReplicaLostError, 1)
-    assert text == (
-        "replica 1 (host, pid 1001) is lost: its connection is gone; last heard of "
-        "3.0 s ago; its last call was call 1"
-    )
-    bench.machine.tick(14.0)
-    assert bench.machine.take() == []
-
-
-def test_probes_go_to_whoever_has_a_connection() -> None:
-    bench = Bench()
-    bench.machine.unreachable(peer(1), 11.0)
-    bench.machine.probe()
-    assert told(bench.machine.take()) == {peer(2): [Kind.ACK]}
-
-
-# --- questions --------------------------------------------------------------------
-
-
-def test_a_report_says_who_is_missing_and_what_they_did() -> None:
-    bench = Bench()
-    for rank in (0, 2):
-        bench.call(rank, site="a.py:3")
-    bench.now = 12.5
-    (report,) = messages(bench.hear(2, Kind.QUERY, seq=1), Kind.REPORT)
-    assert (report.seq, report.session) == (1, SESSION)
-    assert parse_fields(report.body) == {
-        "ranks": [1],
-        "text": "replica 1 (host, pid 1001) last called nothing yet, "
-        "heard of 2.5 s ago",
-    }
-    (own,) = messages(bench.hear(0, Kind.QUERY, seq=2), Kind.REPORT)
-    fields = parse_fields(own.body)
-    assert fields["ranks"] == [0, 1, 2]
-    assert fields["text"].startswith(
-        "replica 0 (host, pid 1000) last called call 1 (a.py:3), this is rank 0; "
-    )
-
-
-def test_a_long_report_is_cut() -> None:
-    bench = Bench(40)
-    (report,) = messages(bench.hear(1, Kind.QUERY, seq=1), Kind.REPORT)
-    fields = parse_fields(report.body)
-    assert fields["ranks"] == list(range(40))
-    assert fields["text"].endswith("; and 24 more")
-
-
-def test_a_beacon_is_answered_and_is_a_sign_of_life() -> None:
-    bench = Bench()
-    bench.now = 33.0
-    (answer,) = messages(bench.hear(1, Kind.BEACON), Kind.BEACON)
-    assert answer.session == SESSION
-    assert bench.machine.membership.members[1].heard == 33.0
-
-
-def test_a_ping_is_answered_to_whoever_asks() -> None:
-    bench = Bench(joined=False)
-    bench.hello(1)
-    bench.call(0, site="a.py:3")
-    ping = Message(Kind.PING, seq=5, body=b" " * 2000)
-    bench.machine.receive(b"stranger", ping, 12.0)
-    (pong,) = messages(bench.machine.take(), Kind.PONG)
-    assert (pong.seq, len(pong.body)) == (5, 2000)
-    fields = parse_fields(pong.body)
-    call = fields.pop("call")
-    assert [row["rank"] for row in fields.pop("replicas")] == [0, 1]
-    assert fields == {
-        "package": "1.0",
-        "num_replicas": 3,
-        "complete": False,
-        "closing": False,
-        "decided": 0,
-    }
-    assert call["site"] == "a.py:3"
-    assert (call["seq"], call["operation"]) == (1, "barrier()")
-    assert call["missing"] == [1, 2]
-
-
-def test_a_ping_between_calls_shows_none() -> None:
-    bench = Bench()
-    bench.machine.receive(b"stranger", Message(Kind.PING), 12.0)
-    (pong,) = messages(bench.machine.take(), Kind.PONG)
-    fields = parse_fields(pong.body)
-    assert (fields["complete"], fields["call"]) == (True, None)
-
-
-def test_progress_is_counted() -> None:
-    bench = Bench()
-    before = bench.machine.progress
-    bench.hear(1, Kind.BEACON)
-    assert bench.machine.progress == before
-    bench.call(1)
-    assert bench.machine.progress > before
-
-
-BODIES = [
-    b"",
-    b"{}",
-    b"junk",
-    pack_sizes([3]),
-    pack_sizes([0, 2**63]),
-    pack_place(0, 0),
-    pack_fields({"reason": 3}),
-    pack_fields(to_fields(EncodeError("no"))),
-    pack_fields(to_fields(MismatchError("no"))),
-    pack_fields({**write_identity(identity(1, 3)), "job": "job", "session": 0}),
-    pack_fields({**write_identity(identity(2, 3)), "job": "job", "session": SESSION}),
-]
-ANYTHING = st.builds(
-    Message,
-    kind=st.sampled_from(Kind),
-    operation=st.integers(0, 5),
-    flags=st.integers(0, 3),
-    root=st.integers(0, 3),
-    session=st.sampled_from([SESSION, SESSION, SESSION, 0, 5]),
-    seq=st.integers(0, 3),
-    number=st.integers(0, 4),
-    ack=st.integers(0, 3),
-    body=st.sampled_from(BODIES),
-    data=st.sampled_from([b"", b"abc"]),
-)
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), ANYTHING)), st.booleans())
-def test_nothing_that_peers_send_breaks_rank_0(
-    arrivals: list[tuple[int, Message]], joined: bool
-) -> None:
-    bench = Bench(joined=joined)
-    bench.call(0)
-    for rank, message in arrivals:
-        bench.machine.receive(peer(rank), message, bench.now)
-        bench.machine.take()
-        bench.now += 0.5
-        bench.machine.tick(bench.now)
-    bench.call(0)

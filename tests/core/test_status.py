@@ -4,11 +4,20 @@ from typing import Any
 
 import pytest
 
+from zcoll.absence import Absence, Whereabouts, write_absence
 from zcoll.errors import ProtocolError
 from zcoll.protocol.status import Pending, Present, Status, read_status
 
 REPLICA = {"rank": 0, "host": "node", "pid": 7, "package": "1.0"}
-CALL = {"seq": 3, "operation": "barrier()", "site": "a:1", "missing": [2], "text": "x"}
+ABSENCE = Absence(2, "node", 9, Whereabouts.THERE, 0.5, "", "nothing yet", "")
+CALL = {
+    "seq": 3,
+    "operation": "barrier()",
+    "site": "a:1",
+    "ranks": [2],
+    "absences": [write_absence(ABSENCE)],
+    "text": "x",
+}
 FIELDS: dict[str, Any] = {
     "package": "1.0",
     "num_replicas": 3,
@@ -29,7 +38,7 @@ def test_fields_become_a_status() -> None:
         complete=False,
         closing=False,
         decided=2,
-        call=Pending(3, "barrier()", "a:1", [2], "x"),
+        call=Pending(3, "barrier()", "a:1", [2], [ABSENCE], "x"),
     )
     assert status.missing == [1, 2]
     assert read_status({**FIELDS, "call": None}).call is None
@@ -59,7 +68,8 @@ def test_whole_means_that_all_have_come_and_are_still_there(
         {"complete": 1},
         {"decided": None},
         {"call": []},
-        {"call": {**CALL, "missing": ["2"]}},
+        {"call": {**CALL, "ranks": ["2"]}},
+        {"call": {**CALL, "absences": None}},
         {"call": {**CALL, "site": None}},
     ],
 )

@@ -86,7 +86,7 @@ def test_the_header_is_pinned() -> None:
         body=b"b",
     )
     numbers = "0000000000000005 0000000000000006 0000000000000007"
-    expected = f"7a63 01 0c 02 01 0001 00000003 00000004 {numbers}"
+    expected = f"7a63 01 0d 02 01 0001 00000003 00000004 {numbers}"
     expected += " 0000000000000008 0000000000000009 73 62"
     assert pack(message) == [bytes.fromhex(expected)]
 
@@ -244,6 +244,7 @@ def test_flags_and_numbered_kinds() -> None:
         "OUTCOME",
         "FAILURE",
         "OVER",
+        "ABORT",
         "BYE",
     ]
     assert Flag.CHUNKED | Flag.POISONED == 3

@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from zcoll.absence import write_absence
 from zcoll.errors import name_ranks
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Summary:
             "answered": len(self.times),
             "milliseconds": {k: round(v, 3) for k, v in self.milliseconds().items()},
             "missing": [] if status is None else status.missing,
-            "group": None if status is None else asdict(status),
+            "group": None if status is None else _plain(status),
         }
 
     def lines(self) -> Iterator[str]:
@@ -133,7 +134,18 @@ def _describe(status: Status) -> Iterator[str]:
 
 
 def _describe_call(call: Pending) -> Iterator[str]:
-    where = f" at {call.site}" if call.site else ""
-    yield f"    {call.operation}{where}"
-    if call.missing:
-        yield f"    waits for {call.text}"
+    yield f"    {call.operation}" + (f" at {call.site}" if call.site else "")
+    for absence in call.absences:
+        yield f"    missing: {absence}"
+    if len(call.missing) > len(call.absences):
+        yield f"    missing: {len(call.missing) - len(call.absences)} more"
+    if not call.missing:
+        yield f"    {call.text}"
+
+
+def _plain(status: Status) -> dict[str, Any]:
+    """A status in JSON's own types."""
+    fields = asdict(status)
+    if status.call is not None:
+        fields["call"]["absences"] = [write_absence(a) for a in status.call.absences]
+    return fields

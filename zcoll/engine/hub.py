@@ -9,8 +9,9 @@ import zmq
 from zcoll import codec
 from zcoll.engine.engine import Engine, Request
 from zcoll.errors import DecodeError, EncodeError, ProtocolError, ReduceError
-from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Send
+from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Note, Send
 from zcoll.reducer import Fold as Reduction
+from zcoll.transport.sockets import Event
 from zcoll.wire import Payload, pack, parse
 from zcoll.worker import Worker
 
@@ -68,10 +69,18 @@ class Hub(Engine):
     def _receive(self, ready: set[Any], now: float) -> None:
         if self._router.zap in ready:
             self._router.admit()
-        if self._router.monitor in ready and self._router.broken():
-            self._probes = [now + after for after in PROBES]
+        if self._router.monitor in ready:
+            self._note_events(now)
         if self._router.socket in ready:
             self._receive_messages(now)
+
+    def _note_events(self, now: float) -> None:
+        events = self._router.events()
+        if Event.DISCONNECTED in events:
+            self._probes = [now + after for after in PROBES]
+        if Event.REFUSED in events:
+            text = "refused a connection: another secret, or no zcoll"
+            self._log_note(Note(text, topic="knock", warning=True), now)
 
     def _receive_messages(self, now: float) -> None:
         for _ in range(BATCH):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
 
+MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
 BATCH = 32  # messages taken in before acknowledgements go out
 
 
@@ -26,7 +28,7 @@ class Spoke(Engine):
     """A DEALER socket and a replica's machine.
 
     Attributes:
-        refusals: When handshakes were refused: first time and last time, or None.
+        refusals: When handshakes have failed since a connection last stood.
         connected: Whether a connection has ever stood.
     """
 
@@ -39,7 +41,7 @@ class Spoke(Engine):
         dealer: Dealer,
     ) -> None:
         super().__init__(identity, replica, place, liveness)
-        self.refusals: tuple[float, float] | None = None
+        self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
         self.connected = False
         self._dealer = dealer
         self._poller.register(dealer.socket, zmq.POLLIN)
@@ -70,13 +72,13 @@ class Spoke(Engine):
 
     def _apply(self, event: Event, now: float) -> None:
         if event is Event.CONNECTED:
-            self.refusals, self.connected = None, True
+            self.refusals.clear()
+            self.connected = True
             self._replica.connected(now)
         elif event is Event.DISCONNECTED:
             self._replica.disconnected(now)
         else:
-            first = now if self.refusals is None else self.refusals[0]
-            self.refusals = (first, now)
+            self.refusals.append(now)
 
     def _obey(self, now: float) -> None:
         while instructions := self._replica.take():

@@ -84,14 +84,14 @@ def _check_secret(
     """
     if engine.connected or waited < REFUSED_LIMIT:
         return
-    refusals = engine.refusals
-    if refusals is not None and refusals[1] - refusals[0] >= REFUSED_LIMIT:
-        if look(place, LOOK_TIMEOUT) is Finding.CURVE:
+    if _is_refused(engine):
+        finding = look(place, LOOK_TIMEOUT)
+        if finding is Finding.CURVE:
             raise AuthenticationError(
                 f"rank 0 at {place} refuses this replica's secret: give every replica "
                 "the same ZCOLL_SECRET (or secret=, ZCOLL_SECRET_FILE)"
             )
-        if look(place, LOOK_TIMEOUT) is Finding.NULL:
+        if finding is Finding.NULL:
             raise AuthenticationError(
                 f"what listens at {place} is a ZeroMQ socket without a secret, and so "
                 "not rank 0 of this group: check the master address and port"
@@ -110,3 +110,14 @@ def _check_secret(
                 f"this replica has a secret, rank 0 has none (it listens at {other}): "
                 "give rank 0 the same ZCOLL_SECRET, or unset it here"
             )
+
+
+def _is_refused(engine: Spoke) -> bool:
+    """Whether handshakes are refused, again and again.
+
+    One that only gets no answer fails every 10 s (``HANDSHAKE_IVL``); one that is
+    refused does so at every reconnect, twice a second.
+    """
+    refusals = list(engine.refusals)
+    recent = [at for at in refusals if refusals[-1] - at < 2 * REFUSED_LIMIT]
+    return len(recent) >= 3 and recent[-1] - recent[0] >= REFUSED_LIMIT

@@ -122,7 +122,7 @@ class Admission:
         if self._cut is None:
             return False
         if held_up > ABSENCE:
-            self._cut += held_up
+            self._cut = min(self._cut + held_up, now)
         return now - self._cut >= self._timing.reconnect_window
 
     def due(self, now: float) -> Message | None:

@@ -224,7 +224,7 @@ class Coordinator:
         held_up = 0.0 if self._ticked is None else now - self._ticked
         self._ticked = now
         if held_up > ABSENCE:  # nobody could reach a process that was stopped
-            self.membership.extend(held_up)
+            self.membership.extend(held_up, now)
         self._out.extend(self.membership.tick(now))
         self.reports.tick(now)
         for member in self.membership.overdue(now):

@@ -208,11 +208,11 @@ class Membership:
         member.state = state
         member.link.close()
 
-    def extend(self, seconds: float) -> None:
-        """Rank 0 was held up: others get that time to come back."""
+    def extend(self, seconds: float, now: float) -> None:
+        """Rank 0 was held up until now: others get that time to come back."""
         for member in self.members:
             if member.cut is not None:
-                member.cut += seconds
+                member.cut = min(member.cut + seconds, now)
 
     def overdue(self, now: float) -> list[Member]:
         """Members whose connection has been down for longer than the window."""

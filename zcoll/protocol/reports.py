@@ -74,12 +74,15 @@ class Reports:
         Where they are is known if somebody asked a moment ago.
         """
         self._ask_the_missing(seq)
-        latest = {
-            rank: where
-            for rank, (at, where) in self._latest.items()
-            if now - at < FRESH
-        }
+        self._forget(now)
+        latest = {rank: where for rank, (_, where) in self._latest.items()}
         return self.report(seq, now, latest)
+
+    def _forget(self, now: float) -> None:
+        """Drop what replicas have told a while ago."""
+        stale = [rank for rank, (at, _) in self._latest.items() if now - at >= FRESH]
+        for rank in stale:
+            del self._latest[rank]
 
     def _ask_the_missing(self, seq: int) -> set[int]:
         asked = set()
@@ -106,6 +109,7 @@ class Reports:
 
     def tick(self, now: float) -> None:
         """Answer what can be answered, or has waited long enough."""
+        self._forget(now)
         ready = [q for q in self._queries if not q.unanswered or now >= q.due]
         if not ready:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from zcoll.absence import Absence, read_absence
 from zcoll.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ class Pending:
         operation: What it is, with its root.
         site: Where the first replica that made it did so.
         missing: The ranks that have not made it.
-        text: Where they are instead.
+        absences: Where they are instead; of many only the first ones.
+        text: What it waits for, if nobody is missing.
     """
 
     seq: int
     operation: str
     site: str
     missing: list[int]
+    absences: list[Absence]
     text: str
 
 
@@ -111,14 +114,15 @@ def _read_present(fields: object) -> Present:
 
 
 def _read_pending(fields: object) -> Pending:
-    missing = _take(fields, "missing", list)
+    missing = _take(fields, "ranks", list)
     if not all(type(rank) is int for rank in missing):
-        raise ProtocolError(f"a status with missing={missing!r}")
+        raise ProtocolError(f"a status with ranks={missing!r:.80}")
     return Pending(
         seq=_take(fields, "seq", int),
         operation=_take(fields, "operation", str),
         site=_take(fields, "site", str),
         missing=missing,
+        absences=[read_absence(each) for each in _take(fields, "absences", list)],
         text=_take(fields, "text", str),
     )
 
@@ -126,5 +130,5 @@ def _read_pending(fields: object) -> Pending:
 def _take(fields: object, name: str, kind: type[T]) -> T:
     value = fields.get(name) if isinstance(fields, dict) else None
     if type(value) is not kind:
-        raise ProtocolError(f"a status with {name}={value!r}")
+        raise ProtocolError(f"a status with {name}={value!r:.80}")
     return value

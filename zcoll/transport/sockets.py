@@ -52,7 +52,7 @@ class Heartbeat:
 
 
 class Event(enum.Enum):
-    """What happened to a dealer's connection."""
+    """What happened to a connection."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
@@ -196,13 +196,14 @@ class Router(_Socket):
         _send(self.socket, frames)
         return True
 
-    def broken(self) -> bool:
-        """Drain the monitor; whether a connection ended, without telling whose."""
-        seen = False
+    def events(self) -> set[Event]:
+        """Drain the monitor: what happened, without telling to whose connection."""
+        events = set()
         while self.monitor.poll(0):
-            recv_monitor_message(self.monitor, zmq.NOBLOCK)
-            seen = True
-        return seen
+            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+            ended = code == zmq.EVENT_DISCONNECTED
+            events.add(Event.DISCONNECTED if ended else Event.REFUSED)
+        return events
 
     def admit(self) -> None:
         """Answer those who ask to be let in."""
@@ -247,6 +248,10 @@ class Dealer(_Socket):
             self.socket.curve_serverkey = keys.server_public
             self.socket.curve_publickey = keys.client_public
             self.socket.curve_secretkey = keys.client_secret
+        if place.kind == "ipc":
+            # Ours from the start, so nobody else can put a directory of his own
+            # there, with a socket that sends us pickles.
+            ipc.socket_path(place.port, create=True)
         try:
             self.socket.connect(place.endpoint)
         except zmq.ZMQError as error:

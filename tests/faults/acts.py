@@ -1,0 +1,178 @@
+"""What puppets do. Each function is one act; :func:`say` tells the test of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from faults.nursery import say
+
+import zcoll
+from zcoll.transport.sockets import Dealer, Router
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LIMIT = 60.0  # seconds for a group to come together
+CHUNK_OF_THE_FAULT = 5  # of a large array's chunks
+
+
+def join(port: int, rank: int, size: int, secret: str | None, tuning: Any) -> None:
+    """Come into the default group."""
+    options = {"timeout": LIMIT, **tuning}
+    zcoll.initialize("127.0.0.1", port, rank, size, secret=secret, **options)
+
+
+def teardown() -> None:
+    """Leave the group with the others."""
+    zcoll.teardown()
+
+
+# --- calls ---------------------------------------------------------------------------
+
+
+def barrier() -> None:
+    """Wait for the others."""
+    zcoll.barrier()
+
+
+def allreduce(value: Any) -> Any:
+    """Add small values."""
+    return zcoll.allreduce(value)
+
+
+def reduce_array(nbytes: int) -> None:
+    """Add large arrays."""
+    rank, size = zcoll.replica_rank(), zcoll.num_replicas()
+    result = zcoll.allreduce(np.full(nbytes // 8, float(rank)))
+    if not (result == sum(range(size))).all():
+        raise AssertionError("a wrong result")
+
+
+def until_lost(act: Callable[..., Any], *arguments: Any) -> None:
+    """Make a call, and then others until one fails.
+
+    A call that was decided before a replica was lost still ends well.
+    """
+    act(*arguments)
+    while True:
+        zcoll.barrier()
+
+
+def announced(act: Callable[..., Any], *arguments: Any) -> Any:
+    """Make a call, and tell once the program waits in it."""
+    threading.Thread(target=_tell_wait, daemon=True).start()
+    return act(*arguments)
+
+
+def _tell_wait() -> None:
+    engine = zcoll.world()._engine
+    while not any(future.waiting_since for future in engine.pending):
+        time.sleep(0.001)
+    say("waiting")
+
+
+# --- time ----------------------------------------------------------------------------
+
+
+def compute() -> None:
+    """Be busy in Python until the process was stopped and goes on."""
+    continued = threading.Event()
+    signal.signal(signal.SIGCONT, lambda *_: continued.set())
+    say("computing")
+    while not continued.is_set():
+        sum(range(1000))
+
+
+def hold_interpreter(seconds: float) -> float:
+    """Run one function of C that does not let any other thread in for that long."""
+    count = 1_000_000
+    while True:
+        start = time.monotonic()
+        sum(range(count))
+        took = time.monotonic() - start
+        if took > 0.02:
+            break
+        count *= 2
+    say("holding")
+    start = time.monotonic()
+    sum(range(int(count * seconds * 1.2 / took)))
+    return time.monotonic() - start
+
+
+# --- faults in the middle of a message --------------------------------------------------
+
+
+def fault_when_sending(number: int) -> None:
+    """Be struck by a signal when a few chunks of an array have been sent."""
+    for kind in (Dealer, Router):
+        _count_chunks(kind, "send", number)
+
+
+def fault_when_receiving(number: int) -> None:
+    """Be struck by a signal when a few chunks of an array have arrived."""
+    for kind in (Dealer, Router):
+        _count_chunks(kind, "receive", number)
+
+
+def _count_chunks(kind: type[Dealer] | type[Router], name: str, number: int) -> None:
+    method = getattr(kind, name)
+    seen = 0
+
+    @functools.wraps(method)
+    def counting(self: Dealer | Router, *arguments: Any) -> Any:
+        nonlocal seen
+        result = None
+        if name == "receive":
+            result = method(self)
+        frames = arguments[-1] if arguments else result
+        if isinstance(frames, tuple):  # the ROUTER's: with the peer
+            frames = frames[1]
+        if frames is not None and _carries_chunk(frames):
+            seen += 1
+            if seen == CHUNK_OF_THE_FAULT:
+                say("struck")
+                os.kill(os.getpid(), number)
+        return result if name == "receive" else method(self, *arguments)
+
+    setattr(kind, name, counting)
+
+
+def _carries_chunk(frames: Sequence[Any]) -> bool:
+    return len(frames) > 1 and len(frames[1]) > 100_000
+
+
+# --- rank 0's reduce function ---------------------------------------------------------
+
+
+def reduce_slowly(seconds: float) -> list[int]:
+    """Reduce with a function that takes long, without any other call."""
+
+    def function(a: list[int], b: list[int]) -> list[int]:
+        say("reducing")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:  # busy, and lets other threads in
+            sum(range(1000))
+        return a + b
+
+    return zcoll.allreduce([zcoll.replica_rank()], function)
+
+
+# --- children --------------------------------------------------------------------------
+
+
+def fork_a_child() -> int:
+    """Fork, as a program does for its own purposes; the child stays."""
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            while True:
+                signal.pause()
+        os._exit(0)
+    return pid
