@@ -65,7 +65,7 @@ def router(
         def serve() -> None:
             while answer is not None and not done.wait(0.005):
                 socket_.admit()
-                socket_.broken()
+                socket_.events()
                 while (received := socket_.receive()) is not None:
                     for frame in answer(parse(received[1])):
                         socket_.send(received[0], [frame])

@@ -198,7 +198,7 @@ def test_an_abort_goes_before_what_is_left_of_payloads() -> None:
     call, abort = sent(bench.replica.take())
     assert (call.kind, abort.kind) == (Kind.CONTRIBUTE, Kind.ABORT)
     assert parse_fields(abort.body) == {"reason": "why"}
-    (fail,) = bench.end(AbortedError("aborted", rank=1, reason="why"), after=0)
+    fail, _ = bench.end(AbortedError("aborted", rank=1, reason="why"), after=0)
     assert isinstance(fail, Fail)
     assert isinstance(fail.error, AbortedError)
     assert (fail.error.rank, fail.error.reason) == (1, "why")

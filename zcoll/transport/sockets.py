@@ -59,6 +59,12 @@ class Event(enum.Enum):
     REFUSED = "refused"  # the handshake failed
 
 
+_EVENTS: dict[int, Event] = {
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: Event.CONNECTED,
+    zmq.EVENT_DISCONNECTED: Event.DISCONNECTED,
+}
+
+
 class _Socket:
     """A socket with a context and a monitor of its own."""
 
@@ -101,6 +107,14 @@ class _Socket:
             else:
                 frames.append(self.socket.recv(zmq.NOBLOCK, copy=False).buffer)
         return frames
+
+    def events(self) -> list[Event]:
+        """Drain the monitor. It does not tell to which connection it happened."""
+        events = []
+        while self.monitor.poll(0):
+            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+            events.append(_EVENTS.get(code, Event.REFUSED))
+        return events
 
     def close(self) -> None:
         """Close everything; bounded by the linger of the last messages."""
@@ -196,15 +210,6 @@ class Router(_Socket):
         _send(self.socket, frames)
         return True
 
-    def events(self) -> set[Event]:
-        """Drain the monitor: what happened, without telling to whose connection."""
-        events = set()
-        while self.monitor.poll(0):
-            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            ended = code == zmq.EVENT_DISCONNECTED
-            events.add(Event.DISCONNECTED if ended else Event.REFUSED)
-        return events
-
     def admit(self) -> None:
         """Answer those who ask to be let in."""
         while self.zap is not None and self._keys is not None and self.zap.poll(0):
@@ -278,19 +283,6 @@ class Dealer(_Socket):
         poller.register(self.socket, zmq.POLLIN)
         poller.register(self.monitor, zmq.POLLIN)
         poller.poll(max(1, int(timeout * 1000)))
-
-    def events(self) -> list[Event]:
-        """Drain the monitor."""
-        events = []
-        while self.monitor.poll(0):
-            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            if code == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                events.append(Event.CONNECTED)
-            elif code == zmq.EVENT_DISCONNECTED:
-                events.append(Event.DISCONNECTED)
-            else:
-                events.append(Event.REFUSED)
-        return events
 
 
 def _send(socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
