@@ -20,10 +20,15 @@ def call_site() -> str:
 
 def site_of(frame: FrameType) -> str:
     """The innermost line of a stack outside this package."""
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while is_own(frame) and frame.f_back is not None:
         frame = frame.f_back
     code = frame.f_code
     return f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}"
+
+
+def is_own(frame: FrameType) -> bool:
+    """Whether a frame is one of this package's."""
+    return frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from zcoll.callsite import is_own
 from zcoll.wire import Buffer, Payload
 
 if TYPE_CHECKING:
@@ -127,5 +128,12 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """Write an exception with its traceback, as it travels to other replicas."""
-    return "".join(traceback.format_exception(error)).strip()
+    """Write an exception with its traceback, as it travels to other replicas.
+
+    It begins with the user's code: zcoll's own frames before it are left out.
+    """
+    start = error.__traceback__
+    while start is not None and is_own(start.tb_frame):
+        start = start.tb_next
+    lines = traceback.format_exception(type(error), error, start)
+    return "".join(lines).strip()
