@@ -147,11 +147,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
-        done, _ = concurrent.futures.wait([self], timeout)
-        if not done:
+        try:
+            super().exception(timeout)
+        except concurrent.futures.TimeoutError:
             error = self._owner.explain(self, timeout or 0.0)
             if not self.done():  # else it ended while the question was on its way
-                raise error
+                raise error from None
 
     def _note_wait(self) -> None:
         if self.waiting_since is None:

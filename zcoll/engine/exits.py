@@ -39,7 +39,8 @@ def watch(engine: Engine, report_dir: str | None) -> None:
 
 def leave_all() -> None:
     """The program ends: leave every group, and say why if there is a reason."""
-    error = getattr(sys, "last_value", None)
+    # What ended the program; in an interactive session, only what was printed last.
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     reason = "" if error is None else codec.describe(error)
     engines = list(_engines)
     for engine in engines:

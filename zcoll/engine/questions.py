@@ -90,5 +90,6 @@ def explain(answer: Missing) -> str:
         return answer.text
     known = "; ".join(str(absence) for absence in answer.absences)
     more = len(answer.ranks) - len(answer.absences)
-    known += f"; and {more} more" if more else ""
-    return f"{name_ranks(answer.ranks)} missing: {known}"
+    if not more:
+        return f"missing: {known}"
+    return f"{name_ranks(answer.ranks)} missing: {known}; and {more} more"

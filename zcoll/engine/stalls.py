@@ -58,7 +58,7 @@ class Stalls:
     def _tell(self, future: Future[Any], answer: Missing) -> None:
         waited = self._next.get(future.seq, 2 * self._warning) / 2
         call = f"{future.operation.name}, call {future.seq} ({future.site})"
-        _log.warning("%s waits since %.0f s: %s", call, waited, explain(answer))
+        _log.warning("%s has waited for %.0f s; %s", call, waited, explain(answer))
         for absence in answer.absences:
             if absence.stack:
                 _log.debug("the stack of replica %d:\n%s", absence.rank, absence.stack)

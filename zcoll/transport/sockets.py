@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from zcoll.transport.address import Place
 
 _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
+_NOW = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
@@ -98,14 +100,14 @@ class _Socket:
     def _receive(self) -> list[Buffer] | None:
         """Take the next message; data frames keep ZeroMQ's own memory."""
         try:
-            frames: list[Buffer] = [self.socket.recv(zmq.NOBLOCK)]
+            frames: list[Buffer] = [self.socket.recv(_NOW)]
         except zmq.Again:
             return None
-        while self.socket.rcvmore:
+        while self.socket.getsockopt(zmq.RCVMORE):
             if len(frames) < 2:
-                frames.append(self.socket.recv(zmq.NOBLOCK))
+                frames.append(self.socket.recv(_NOW))
             else:
-                frames.append(self.socket.recv(zmq.NOBLOCK, copy=False).buffer)
+                frames.append(self.socket.recv(_NOW, copy=False).buffer)
         return frames
 
     def events(self) -> list[Event]:
@@ -202,7 +204,7 @@ class Router(_Socket):
     def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """Send to a peer; False if its connection is gone."""
         try:
-            self.socket.send(peer, zmq.SNDMORE | zmq.NOBLOCK)
+            self.socket.send(peer, _MORE)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
@@ -288,5 +290,6 @@ class Dealer(_Socket):
 def _send(socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
     last = len(frames) - 1
     for index, frame in enumerate(frames):
-        flags = zmq.NOBLOCK | (zmq.SNDMORE if index < last else 0)
-        socket.send(frame, flags, copy=len(frame) < _ZERO_COPY)
+        socket.send(
+            frame, _MORE if index < last else _NOW, copy=len(frame) < _ZERO_COPY
+        )
