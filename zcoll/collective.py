@@ -138,7 +138,7 @@ def allreduce_async(
     return world().allreduce_async(value, reduce_fn)
 
 
-def broadcast(value: T, *, root: int = 0, timeout: float | None = None) -> T:
+def broadcast(value: T | None, *, root: int = 0, timeout: float | None = None) -> T:
     """Give everybody the root's value: :meth:`Communicator.broadcast`."""
     return world().broadcast(value, root=root, timeout=timeout)
 

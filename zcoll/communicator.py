@@ -114,7 +114,9 @@ class Communicator:
         request = self._submit(operations.ALLREDUCE, value, 0, reduce_fn, keep=False)
         return request.future
 
-    def broadcast(self, value: T, *, root: int = 0, timeout: float | None = None) -> T:
+    def broadcast(
+        self, value: T | None, *, root: int = 0, timeout: float | None = None
+    ) -> T:
         """Give everybody the value of one replica.
 
         Args:

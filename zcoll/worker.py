@@ -15,6 +15,8 @@ from zcoll.errors import ReentrantCallError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+STOP_LIMIT = 0.5  # seconds that stopping waits for a job
+
 _here = threading.local()
 
 
@@ -60,8 +62,13 @@ class Worker:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the thread after the jobs that it has. Does not wait for it."""
+        """End the thread after the jobs that it has; wait a moment for that.
+
+        A job that takes longer is left behind: nobody waits for the user's code.
+        """
         self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_LIMIT)
 
     def _run(self) -> None:
         with user_code():
