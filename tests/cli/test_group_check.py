@@ -151,7 +151,7 @@ def test_a_replica_that_is_stopped_meanwhile(port: int) -> None:
         _, errors = started[0].communicate(timeout=LIMIT)
         os.kill(started[1].pid, signal.SIGCONT)
     assert started[0].returncode == 1
-    assert "replica 1 missing" in errors
+    assert "missing: replica 1" in errors
 
 
 def test_a_wrong_environment() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,7 +82,8 @@ def test_initialising_fifty_times_leaves_nothing_behind(
         assert len(held) == 50
         assert max(fds) == fds[0]
         assert max(threads) == threads[0]
-        assert memory[-1] - min(memory[:10]) < 8 * MEBI
+        # One array kept in each round would be 60 MiB; the allocator's noise is 10.
+        assert median(memory[-10:]) - median(memory[10:20]) < 16 * MEBI
 
 
 @ways
