@@ -45,7 +45,7 @@ def initialize(
     """
     global _world  # noqa: PLW0603 - the default group is the point of this module
     with _lock:
-        if _world is not None:
+        if _world is not None and not _world.inherited:
             raise AlreadyInitializedError(
                 "zcoll is already initialized: call teardown() before initialize()"
             )

@@ -12,7 +12,7 @@ from zcoll.engine import exits
 from zcoll.engine.alone import Alone
 from zcoll.engine.engine import Engine, Request
 from zcoll.engine.joining import join
-from zcoll.errors import ConfigurationError, ReplicaExitedError
+from zcoll.errors import ConfigurationError, EncodeError, ReplicaExitedError
 from zcoll.launchers.environment import read_settings
 from zcoll.launchers.settings import check_timeout
 from zcoll.reducer import default_reduce_fn
@@ -57,6 +57,15 @@ class Communicator:
 
     def __repr__(self) -> str:
         return f"<Communicator rank {self.replica_rank} of {self.num_replicas}>"
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's: it is of no use."""
+        try:
+            self._engine.check_process()
+        except ClosedError:
+            return True
+        return False
 
     # --- collectives ------------------------------------------------------
 
@@ -264,19 +273,33 @@ class Communicator:
     ) -> Request:
         """Encode, so that an error has the caller's stack, and hand over."""
         self._engine.check()
-        payload, cause = None, None
+        site = call_site()
+        payload, failure = None, None
         if operation.contributes(self.replica_rank, root):
             try:
                 payload = codec.encode(value)
             except Exception as error:
-                cause = error
+                failure = self._encode_error(operation, site, error)
             if payload is not None and (self.replica_rank == 0 or not keep):
                 payload.snapshot()
-        site = call_site()
         future = self._engine.new_future(operation, site)
-        request = Request(operation, root, site, payload, cause, reduce_fn, future)
+        request = Request(operation, root, site, payload, failure, reduce_fn, future)
         self._engine.submit(request)
         return request
+
+    def _encode_error(
+        self, operation: Operation, site: str, cause: Exception
+    ) -> EncodeError:
+        """What every replica gets to read of a value that cannot be pickled."""
+        error = EncodeError(
+            f"its value cannot be pickled: {codec.describe(cause)}",
+            op=operation.name,
+            rank=self.replica_rank,
+            site=site,
+            remote_traceback=codec.trace(cause),
+        )
+        error.__cause__ = cause
+        return error
 
     def _limit(self, timeout: float | None) -> float | None:
         return self._call_timeout if timeout is None else check_timeout(timeout)

@@ -124,12 +124,22 @@ def test_a_group_that_ends_here_is_worth_waiting_for() -> None:
     assert refusal(answers(instructions)[0])[0] is Refusal.CLOSING
 
 
-@pytest.mark.parametrize("state", [State.LOST, State.LEFT])
-def test_who_was_given_up_does_not_come_back(state: State) -> None:
+def test_who_was_given_up_does_not_come_back() -> None:
     group = membership(2)
     join(group, identity(1, 2), ONE)
-    group.dismiss(group.members[1], state)
+    group.dismiss(group.members[1], State.LOST)
     assert refusal(join(group, identity(1, 2), TWO))[0] is Refusal.LOST
+
+
+def test_who_has_left_is_told_that_its_goodbye_has_arrived() -> None:
+    group = membership(2)
+    join(group, identity(1, 2), ONE)
+    group.members[1].link.accept(Message(Kind.BYE, number=1))
+    group.dismiss(group.members[1], State.LEFT)
+    (welcome,) = answers(group.hello(TWO, hello(identity(1, 2)), 2.0))
+    assert (welcome.kind, welcome.session, welcome.ack) == (Kind.WELCOME, SESSION, 1)
+    assert group.by_peer(TWO) is None
+    assert group.ranks(State.LEFT) == [1]
 
 
 def test_before_the_group_is_complete_a_lost_connection_frees_the_rank() -> None:

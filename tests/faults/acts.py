@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +18,7 @@ import numpy as np
 from faults.nursery import say
 
 import zcoll
+from zcoll.engine import waiting
 from zcoll.transport.sockets import Dealer, Router
 
 if TYPE_CHECKING:
@@ -91,19 +96,17 @@ def compute() -> None:
 
 
 def hold_interpreter(seconds: float) -> float:
-    """Run one function of C that does not let any other thread in for that long."""
-    count = 1_000_000
-    while True:
+    """Let no other thread of this process in for that long, as some C code does."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        say("holding")
         start = time.monotonic()
-        sum(range(count))
-        took = time.monotonic() - start
-        if took > 0.02:
-            break
-        count *= 2
-    say("holding")
-    start = time.monotonic()
-    sum(range(int(count * seconds * 1.2 / took)))
-    return time.monotonic() - start
+        while time.monotonic() - start < seconds:
+            sum(range(1_000_000))
+        return time.monotonic() - start
+    finally:
+        sys.setswitchinterval(interval)
 
 
 # --- faults in the middle of a message --------------------------------------------------
@@ -151,13 +154,15 @@ def _carries_chunk(frames: Sequence[Any]) -> bool:
 # --- rank 0's reduce function ---------------------------------------------------------
 
 
-def reduce_slowly(seconds: float) -> list[int]:
-    """Reduce with a function that takes long, without any other call."""
+def reduce_slowly(seconds: float, hold: bool) -> list[int]:
+    """Reduce with a function that takes long; or that lets no other thread in."""
 
     def function(a: list[int], b: list[int]) -> list[int]:
         say("reducing")
+        if hold:
+            hold_interpreter(seconds)
         end = time.monotonic() + seconds
-        while time.monotonic() < end:  # busy, and lets other threads in
+        while time.monotonic() < end and not hold:
             sum(range(1000))
         return a + b
 
@@ -176,3 +181,135 @@ def fork_a_child() -> int:
                 signal.pause()
         os._exit(0)
     return pid
+
+
+def start_a_program() -> int:
+    """Start another program that inherits what it can; it stays."""
+    return subprocess.Popen(["sleep", "600"], close_fds=False).pid
+
+
+# --- ends ------------------------------------------------------------------------------
+
+
+def fail(text: str) -> None:
+    """Raise."""
+    raise RuntimeError(text)
+
+
+def leave() -> None:
+    """End the program, as programs do."""
+    sys.exit(0)
+
+
+def abort(reason: str) -> None:
+    """End the group for everybody."""
+    zcoll.abort(reason)
+
+
+def fail_in_with(
+    port: int, rank: int, size: int, secret: str | None, tuning: Any, text: str
+) -> None:
+    """Raise in a ``with`` block, after one call."""
+    options = {"timeout": LIMIT, **tuning}
+    with zcoll.connect("127.0.0.1", port, rank, size, secret=secret, **options) as comm:
+        comm.barrier()
+        raise RuntimeError(text)
+
+
+# --- threads ---------------------------------------------------------------------------
+
+
+def call_from_threads(threads: int, calls: int) -> list[str]:
+    """Call from many threads; a lock keeps the order, and results tell whose they are."""
+    ranks = range(zcoll.num_replicas())
+    lock = threading.Lock()
+    numbers = itertools.count()
+    errors: list[str] = []
+
+    def work() -> None:
+        for _ in range(calls):
+            with lock:
+                number = next(numbers)
+                future = zcoll.allreduce_async([(zcoll.replica_rank(), number)])
+            result = future.result(LIMIT)
+            if result != [(rank, number) for rank in ranks]:
+                errors.append(f"call {number}: {result}")
+
+    _run(work, threads)
+    return errors
+
+
+def call_alike_from_threads(threads: int, calls: int) -> list[str]:
+    """Block in the same call from many threads, in no order."""
+    size = zcoll.num_replicas()
+    errors: list[str] = []
+
+    def work() -> None:
+        for _ in range(calls):
+            result = zcoll.allreduce(1)
+            if result != size:
+                errors.append(f"{result}")
+
+    _run(work, threads)
+    return errors
+
+
+def _run(work: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# --- what is told of a call that takes long ------------------------------------------------
+
+
+class _Listener(logging.Handler):
+    """Tells the test what is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("log", (record.name, record.levelname, record.getMessage()))
+
+
+def listen() -> None:
+    """Tell what zcoll logs."""
+    logging.getLogger("zcoll").addHandler(_Listener(logging.DEBUG))
+    logging.getLogger("zcoll").setLevel(logging.DEBUG)
+
+
+def tell_of_waits_after(seconds: float) -> None:
+    """Have the first word about missing replicas sooner than it usually is."""
+    waiting.FIRST_NEWS = seconds
+
+
+def load_batch() -> None:
+    """Be in user code until the process is told to go on."""
+    continued = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: continued.set())
+    say("loading")
+    while not continued.is_set():
+        time.sleep(0.01)
+
+
+def limited_barrier(seconds: float) -> list[Any]:
+    """Run out of time, and tell what the error says; then wait to the end."""
+    try:
+        zcoll.barrier(timeout=seconds)
+    except zcoll.CollectiveTimeoutError as error:
+        say("timed out", (error.missing, error.report, str(error)))
+        return [error.future.result(LIMIT)]
+    raise AssertionError("it ended in time")
+
+
+def two_calls(seconds: float) -> int:
+    """Make two calls; wait for the second, then for the first, which takes long."""
+
+    def function(a: int, b: int) -> int:
+        say("reducing")
+        time.sleep(seconds)
+        return a + b
+
+    first = zcoll.allreduce_async(1, function)
+    second: int = zcoll.allreduce(1)
+    return first.result(LIMIT) + second

@@ -9,7 +9,6 @@ and their like happen to all at once. The proxy is one thread with an event loop
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import socket
 import struct
@@ -36,6 +35,7 @@ class Fault:
         cut_down: The same, down.
         flip_up: Invert the byte at this offset on its way up.
         flip_down: The same, down.
+        lives: Seconds after which it is cut.
         delay: Seconds that everything is late, each way.
         rate: Bytes per second, each way.
         reset: Cut by a reset (RST) rather than an orderly end (FIN).
@@ -45,6 +45,7 @@ class Fault:
     cut_down: int | None = None
     flip_up: int | None = None
     flip_down: int | None = None
+    lives: float | None = None
     delay: float = 0.0
     rate: float | None = None
     reset: bool = False
@@ -59,20 +60,28 @@ class _Connection:
     def __init__(self, client: socket.socket) -> None:
         self.fault = NONE
         self.client = client
-        self.server: socket.socket | None = None
-        self.tasks: list[asyncio.Task[None]] = []
-        self.over = asyncio.Event()
+        self.server = socket.socket()
+        for half in (self.client, self.server):
+            half.setblocking(False)
+            half.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._ended = asyncio.Event()
+        self._reset = False
 
     def cut(self, *, reset: bool) -> None:
-        """End both halves."""
-        for task in self.tasks:
-            task.cancel()
+        """Let it end."""
+        self._reset = self._reset or reset
+        self._ended.set()
+
+    async def until_cut(self) -> None:
+        """Wait for the end."""
+        await self._ended.wait()
+
+    def close(self) -> None:
+        """Close both halves."""
         for half in (self.client, self.server):
-            if half is not None and half.fileno() >= 0:
-                if reset:
-                    half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                half.close()
-        self.over.set()
+            if self._reset:
+                half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            half.close()
 
 
 class Proxy:
@@ -135,15 +144,6 @@ class Proxy:
         """Let everything through again."""
         self._call(self._flowing.set)
 
-    def cut_at_random(self, mean: float, seed: int) -> None:
-        """From now on cut all connections at random times.
-
-        Args:
-            mean: Seconds between two cuts, on average.
-            seed: Of the random times.
-        """
-        self._call(lambda: self._keep(self._cut_on(mean, random.Random(seed))))
-
     # --- the event loop ---------------------------------------------------
 
     def _run(self) -> None:
@@ -171,67 +171,71 @@ class Proxy:
         self.cuts += len(self._connections)
         for connection in self._connections:
             connection.cut(reset=reset)
-        self._connections.clear()
 
     def _move_door(self, *, is_open: bool) -> None:
         self._door = is_open
         if not is_open:
             self._cut_all(reset=False)
 
-    async def _cut_on(self, mean: float, choose: random.Random) -> None:
-        while True:
-            await asyncio.sleep(choose.uniform(0, 2 * mean))
-            self._cut_all(reset=choose.random() < 0.5)
-
-    async def _accept(self) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
-            self.accepted += 1
-            client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._keep(self._serve(_Connection(client)))
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        self.accepted += 1
+        connection = _Connection(client)
+        self._connections.append(connection)
+        self._keep(self._serve(connection))
 
     async def _serve(self, connection: _Connection) -> None:
         """Be between the two halves of a connection, until it ends."""
         if not self._door:
             connection.cut(reset=False)
-            return
-        server = connection.server = socket.socket()
-        server.setblocking(False)
-        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections.append(connection)
+        work = self._keep(self._carry(connection))
+        await connection.until_cut()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        self._connections.remove(connection)
+        connection.close()
+
+    async def _carry(self, connection: _Connection) -> None:
+        """Connect to rank 0, and carry both directions."""
+        client, server = connection.client, connection.server
         try:
             await self._loop.sock_connect(server, ("127.0.0.1", self._target))
-        except OSError:  # rank 0 is not there, or the connection was cut
-            self._end(connection, reset=False)
+        except OSError:  # rank 0 is not there
+            connection.cut(reset=False)
             return
-        if connection.over.is_set():
-            return
-        connection.fault = self._faults(self.reached)
+        fault = connection.fault = self._faults(self.reached)
         self.reached += 1
-        for upwards in (True, False):
-            connection.tasks.append(self._keep(self._pump(connection, upwards)))
-        await connection.over.wait()
+        lives = None if fault.lives is None else self._keep(self._outlive(connection))
+        try:
+            await asyncio.gather(
+                self._pump(connection, client, server, upwards=True),
+                self._pump(connection, server, client, upwards=False),
+            )
+        finally:
+            if lives is not None:
+                lives.cancel()
 
-    def _end(self, connection: _Connection, *, reset: bool) -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
-        connection.cut(reset=reset)
+    async def _outlive(self, connection: _Connection) -> None:
+        await asyncio.sleep(connection.fault.lives or 0.0)
+        self.cuts += 1
+        connection.cut(reset=connection.fault.reset)
 
-    async def _pump(self, connection: _Connection, upwards: bool) -> None:
-        """Carry one direction, and do to it what its fault says."""
-        fault, server = connection.fault, connection.server
-        assert server is not None
-        source, sink = (
-            (connection.client, server) if upwards else (server, connection.client)
-        )
+    async def _pump(
+        self,
+        connection: _Connection,
+        source: socket.socket,
+        sink: socket.socket,
+        *,
+        upwards: bool,
+    ) -> None:
+        """Carry one direction, and do to it what the connection's fault says."""
+        fault = connection.fault
         cut = fault.cut_up if upwards else fault.cut_down
         flip = fault.flip_up if upwards else fault.flip_down
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        if fault.delay:
-            connection.tasks.append(self._keep(self._deliver(late, sink, connection)))
+        deliverer = self._keep(self._deliver(late, sink, connection))
         offset = 0
-        with contextlib.suppress(OSError):
+        try:
             while cut is None or offset < cut:
                 limit = READ_SIZE if cut is None else min(READ_SIZE, cut - offset)
                 data = await self._loop.sock_recv(source, limit)
@@ -248,8 +252,12 @@ class Proxy:
                 else:
                     await self._loop.sock_sendall(sink, data)
                 self._count(len(data), upwards)
+        except OSError:
+            pass  # either end has closed it
+        finally:
+            deliverer.cancel()
         self.cuts += cut is not None and offset >= cut
-        self._end(connection, reset=fault.reset)
+        connection.cut(reset=fault.reset)
 
     async def _deliver(
         self,
@@ -265,7 +273,7 @@ class Proxy:
                 await self._flowing.wait()
                 await self._loop.sock_sendall(sink, data)
         except OSError:
-            self._end(connection, reset=False)
+            connection.cut(reset=False)
 
     def _count(self, size: int, upwards: bool) -> None:
         if upwards:
@@ -277,7 +285,7 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        self._call(lambda: self._keep(self._accept()))
+        self._call(lambda: self._loop.add_reader(self._listener, self._accept))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -288,12 +296,29 @@ class Proxy:
         self._listener.close()
 
     async def _finish(self) -> None:
+        self._loop.remove_reader(self._listener)
+        while self._connections:
+            for connection in self._connections:
+                connection.cut(reset=False)
+            await asyncio.sleep(0)
         mine = asyncio.current_task()
-        others = [task for task in self._tasks if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        self._cut_all(reset=False)
+        while others := [task for task in self._tasks if task is not mine]:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+
+def short_lives(mean: float, seed: int) -> Callable[[int], Fault]:
+    """Cut every connection at a random time, by RST or FIN.
+
+    Args:
+        mean: Seconds that a connection lives, on average.
+        seed: Of the random choices.
+    """
+    choose = random.Random(seed)
+    return lambda _: Fault(
+        lives=choose.uniform(0, 2 * mean), reset=choose.random() < 0.5
+    )
 
 
 def _flipped(data: bytes, index: int) -> bytes:

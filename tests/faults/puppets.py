@@ -26,7 +26,8 @@ from launch import is_running, wait_gone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LIMIT = 30.0  # seconds for whatever must happen some time
+LIMIT = 15.0  # seconds for whatever must happen some time
+ENDS = ("ended", "failed", "gone")  # of an act
 
 
 @dataclass(frozen=True)
@@ -80,22 +81,39 @@ class Puppet:
         pickle.dump((act, arguments, caught), self._orders)
         self._orders.flush()
 
+    def next(self, deadline: float) -> News:
+        """Wait for whatever it tells next."""
+        try:
+            return self._news.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"{self.pid} is silent\n{self.errors}") from None
+
     def expect(self, name: str, limit: float = LIMIT) -> News:
         """Wait until it tells this, and pass over what is not the end of an act."""
         deadline = time.monotonic() + limit
+        while (news := self.next(deadline)).name != name:
+            if news.name in ENDS:
+                raise AssertionError(
+                    f"{name!r} expected, got {news.name}: {news.value!r}\n{self.errors}"
+                )
+        return news
+
+    def expect_end(self, limit: float = LIMIT) -> News:
+        """Wait until an act has ended, well or not."""
+        deadline = time.monotonic() + limit
+        while (news := self.next(deadline)).name not in ENDS:
+            pass
+        return news
+
+    def expect_silence(self, seconds: float) -> None:
+        """Check that no act ends for that long."""
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 news = self._news.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(
-                    f"no {name!r} of {self.pid} in {limit:g} s\n{self.errors}"
-                ) from None
-            if news.name == name:
-                return news
-            if news.name in ("ended", "failed", "gone"):
-                raise AssertionError(
-                    f"{name!r} expected, got {news.name}: {news.value!r}\n{self.errors}"
-                )
+                return
+            assert news.name not in ENDS, f"{news.name}: {news.value!r}\n{self.errors}"
 
     def do(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Let it do something, and give what comes of it."""

@@ -1,227 +1,231 @@
-"""Scenarios: what goes wrong in a simulated group, and what must come of it."""
+"""What goes wrong in a simulated group: when, where and for how long."""
 
 from __future__ import annotations
 
 import dataclasses
-import random as random_module
 from typing import TYPE_CHECKING
 
-from simulation.simulated_group import Group, Node, small_limits
-from simulation.simulated_plan import PlannedCall, draw_plan
-
-from zcoll.errors import (
-    CollectiveError,
-    GroupError,
-    MismatchError,
-    ReplicaExitedError,
-    ReplicaLostError,
-)
+from zcoll.errors import AbortedError, MismatchError, ReplicaExitedError
 from zcoll.operations import BARRIER, BROADCAST
+from zcoll.wire import Kind
 
 if TYPE_CHECKING:
-    from collections import Counter
+    import random
     from collections.abc import Callable
 
-CLOSING_LIMIT = 1.5  # virtual seconds that a replica may take to close
-SCENARIOS = ("calm", "calm", "cuts", "cuts", "exit", "mismatch", "kill", "freeze")
+    from simulation.simulated_group import Group
+
+    from zcoll.errors import GroupError
+
+HARMLESS = 1.0  # seconds of trouble at a stretch that every group survives
+GAP = 0.6  # seconds between troubles that are not one stretch
+
+# What can go wrong, and how often beside the others.
+WEIGHTS = {
+    "cut": 8,
+    "long cut": 1,
+    "delay": 4,
+    "short stop": 4,
+    "long stop": 3,
+    "kill": 3,
+    "restart": 3,
+    "abort": 2,
+    "exit": 2,
+    "mismatch": 2,
+}
+
+# Messages at which something may happen: all that a call's way consists of.
+MOMENTS = (
+    Kind.HELLO,
+    Kind.WELCOME,
+    Kind.READY,
+    Kind.CONTRIBUTE,
+    Kind.CONTRIBUTE,
+    Kind.GRANT,
+    Kind.CHUNK,
+    Kind.CHUNK,
+    Kind.CHUNK,
+    Kind.OUTCOME,
+    Kind.OUTCOME,
+    Kind.FAILURE,
+    Kind.OVER,
+    Kind.BYE,
+    Kind.ACK,
+    Kind.BEACON,
+    Kind.QUERY,
+    Kind.STACK,
+)
 
 
-class Scenario:
-    """One seed's group, its faults, and the checks of what came out."""
+@dataclasses.dataclass(frozen=True)
+class Trouble:
+    """A while in which a replica, or everybody, could not be reached.
 
-    def __init__(
-        self, seed: int, *, trace: Callable[[str], None] | None = None
-    ) -> None:
-        self.random = random_module.Random(seed)
-        size = self.random.choice((1, 2, 2, 3, 3, 4, 5, 8, 16))
-        plan = draw_plan(self.random, size)
-        self.kind = self.random.choice(SCENARIOS) if size > 1 else "calm"
-        rate = self.random.choice((0.0, 0.0, 0.1))
-        self.group = Group(self.random, plan, duplicates=rate, trace=trace)
-        self.victim = self.random.randrange(size)
-        self.turning_point = self.random.randint(1, len(plan) - 1)
-        self.group.trace(
-            f"{self.kind}: {size} replicas, {len(plan)} calls, "
-            f"victim {self.victim}, turning point {self.turning_point}"
-        )
+    Attributes:
+        start: When it began, in virtual seconds.
+        end: When it ended.
+        cut: Whether a connection was lost in it.
+        rank: Whose it was; 0 is everybody's.
+    """
 
-    def run(self) -> Counter[str]:
-        """Run and check; return the counts of what was injected and checked."""
-        self._inject()
-        with small_limits():
-            self.group.run()
-        self._check()
-        return self.group.counts
+    start: float
+    end: float
+    cut: bool
+    rank: int
 
-    # --- faults -------------------------------------------------------------------
 
-    def _inject(self) -> None:
-        for planned in self.group.plan:
-            self.group.counts.update(i.defect for i in planned.inputs if i.defect)
-        if self.kind == "cuts" or (self.group.spokes and self.random.random() < 0.3):
-            for _ in range(self.random.randint(1, 6)):
-                self.group.clock.at(self.random.random() * 1.2, self._cut)
-        at = self.random.random() * 0.8
-        if self.kind == "exit":
-            self.group.counts["exits"] += 1
-            self.group.nodes[self.victim].leaves_after = self.turning_point
-            self.group.nodes[self.victim].hurries = self.random.random() < 0.3
-        elif self.kind == "mismatch":
-            self.group.counts["mismatches"] += 1
-            self._disagree()
-        elif self.kind == "kill":
-            self.group.clock.at(at, self._kill)
-        elif self.kind == "freeze":
-            self.victim = self.victim or 1
-            self.group.clock.at(at, self._freeze)
+class Faults:
+    """Draws the faults of a seed, injects them, and knows what they excuse.
 
-    def _cut(self) -> None:
-        spoke = self.random.choice(self.group.spokes)
-        if spoke.peer is not None and spoke.running:
-            self.group.counts["cuts"] += 1
-            spoke.cut(back_after=self.random.random() * 0.5)
+    Attributes:
+        drawn: The kinds of what was drawn.
+        done: The kinds of what has happened.
+        leaver: Who leaves without a teardown, or None.
+        aborted: Who has aborted the group.
+    """
 
-    def _disagree(self) -> None:
-        node = self.group.nodes[self.victim]
-        index = self.turning_point - 1
-        planned = node.plan[index]
-        other = BROADCAST if planned.operation is BARRIER else BARRIER
-        node.plan[index] = dataclasses.replace(planned, operation=other, root=0)
+    def __init__(self, random: random.Random, group: Group) -> None:
+        self.drawn: set[str] = set()
+        self.done: set[str] = set()
+        self.leaver: int | None = None
+        self.mismatcher: int | None = None
+        self.turning_point = random.randint(1, len(group.plan) - 1)
+        self.aborted: set[int] = set()
+        self._random = random
+        self._group = group
+        self._troubles: list[Trouble] = []
 
-    def _kill(self) -> None:
-        node = self.group.nodes[self.victim]
-        if not node.closed:
-            self.group.trace(f"{node.rank} is killed")
-            self.group.counts["kills"] += 1
-            node.dead = True
-            if self.victim == 0:
-                self.group.hub.cut_all()
-            else:
-                self.group.spokes[self.victim - 1].cut(back_after=None)
+    def inject(self) -> None:
+        """Draw some faults, and have them happen at their times."""
+        for planned in self._group.plan:
+            for each in planned.inputs:
+                if each.defect:
+                    self._group.counts[f"fault: cannot {each.defect}"] += 1
+        if self._group.size > 1 and self._random.random() < 0.9:
+            count = self._random.choice((1, 1, 2, 2, 3, 4, 6))
+            for kind in self._random.choices(
+                list(WEIGHTS), list(WEIGHTS.values()), k=count
+            ):
+                self._draw(kind)
 
-    def _freeze(self) -> None:
-        """Stop a process; its connection is given up; it wakes up too late."""
-        spoke = self.group.spokes[self.victim - 1]
-        if spoke.running and spoke.peer is not None:
-            self.group.trace(f"{spoke.rank} is frozen")
-            self.group.counts["freezes"] += 1
-            spoke.frozen = True
-            spoke.cut(back_after=self.random.random())
-
-            def wake() -> None:
-                self.group.trace(f"{spoke.rank} wakes up")
-                spoke.frozen = False
-                spoke.think()
-
-            self.group.clock.after(self.random.uniform(3.0, 6.0), wake)
-
-    # --- checks -------------------------------------------------------------------
-
-    def _check(self) -> None:
-        for node in self.group.nodes:
-            assert node.refusal is None, f"{node.rank} was refused: {node.refusal}"
-            if not node.dead:
-                assert node.closed, f"{node.rank} has not closed"
-            self._check_values(node)
-            self.group.counts["reports"] += node.reports
-        survivors = [node for node in self.group.nodes if self._survives(node)]
-        if not any(node.made for node in survivors):
-            assert self.kind in ("kill", "freeze"), "the group is not complete"
-            return
-        for node in survivors:
-            assert sorted(node.endings) == list(range(1, node.made + 1))
-            assert node.made == len(node.plan)
-            self._check_nothing_kept(node)
-            if node.rank and self.kind not in ("kill", "freeze"):
-                assert node.closed_at - node.left_at < CLOSING_LIMIT
-        self._check_agreement(survivors)
-
-    def _survives(self, node: Node) -> bool:
-        if self.kind == "kill" and not node.made:
-            return False  # it was still waiting for the group
-        return node.rank != self.victim or self.kind in ("calm", "cuts", "mismatch")
-
-    def _check_values(self, node: Node) -> None:
-        """What ended well, or by an error of the call, is what a plain fold says."""
-        for seq, ending in node.endings.items():
-            if not isinstance(ending, GroupError):
-                self.group.counts["checked"] += 1
-                planned = self.group.plan[seq - 1]
-                expected = planned.expected()
-                assert _told(ending) == _told(expected), f"call {seq} of {node.rank}"
-                if isinstance(ending, CollectiveError):
-                    _check_names(ending, seq, planned)
-
-    def _check_agreement(self, survivors: list[Node]) -> None:
-        """The group has ended after the same call, with the same words."""
-        decided = {_decided(node) for node in survivors}
-        words = {
-            (type(ending), str(ending), ending.rank)
-            for node in survivors
-            for ending in node.endings.values()
-            if isinstance(ending, GroupError)
-        }
-        whole = len(self.group.plan)
-        if self.kind in ("calm", "cuts"):
-            assert decided == {whole}
-        elif self.kind == "exit":
-            assert len(decided) == 1
-            if self.group.nodes[self.victim].hurries:
-                assert max(decided) <= self.turning_point
-            else:
-                assert decided == {self.turning_point}
-            self._check_words(words, ReplicaExitedError)
-        elif self.kind == "mismatch":
-            assert len(decided) == 1
-            assert max(decided) < self.turning_point
-            self._check_words(words, MismatchError)
-        elif self.victim == 0:
-            self._check_words(words, ReplicaLostError)
+    def _draw(self, kind: str) -> None:
+        rank = self._random.randrange(self._group.size)
+        self._group.trace(f"fault: {kind} of {rank}")
+        self.drawn.add(kind)
+        if kind == "exit":
+            self._plan_exit(rank)
+        elif kind == "mismatch":
+            self._plan_mismatch(rank)
         else:
-            assert len(decided) <= 1
-            if decided != {whole}:
-                self._check_words(words, ReplicaLostError)
+            spoke = rank or self._random.randrange(1, self._group.size)
+            self._schedule(rank, spoke, lambda: self._happen(kind, rank, spoke))
 
-    def _check_words(
-        self, words: set[tuple[type[GroupError], str, int | None]], kind: type
-    ) -> None:
-        assert {word[0] for word in words} <= {kind}
-        if self.kind == "mismatch" or self.victim:
-            assert len(words) == 1
-        assert {word[2] for word in words} <= {self.victim} or (self.kind == "mismatch")
+    def _schedule(self, rank: int, spoke: int, job: Callable[[], None]) -> None:
+        """At a random time, or before or after a random message is taken in."""
+        at_once = self._random.random() < 0.5
+        if self._random.random() < 0.3:
+            self._group.clock.at(self._random.random() * 1.2, job)
+        else:
+            moment = self._random.choice(MOMENTS)
+            count = self._random.choice((1, 1, 2, 3, 5, 8))
+            soon = job if at_once else lambda: self._group.clock.after(0.0, job)
+            self._group.when(spoke, moment, count, soon)
 
-    def _check_nothing_kept(self, node: Node) -> None:
-        replica, link = node.replica, node.link
-        assert not replica._pending
-        assert not link.owes_payloads
-        assert not link._assembling
-        if node.rank == 0 and node.rank != self.victim:
-            coordinator = self.group.hub.coordinator
-            assert coordinator.drained
-            assert not coordinator.calls._open
-            assert coordinator.calls._held == 0
-            for member in coordinator.membership.members:
-                assert not member.link._assembling
+    def _happen(self, kind: str, rank: int, spoke: int) -> None:
+        node = self._group.node(rank)
+        if node.running:
+            doing: dict[str, Callable[[], object]] = {
+                "cut": lambda: self._cut(spoke, self._random.random() * 0.4),
+                "long cut": lambda: self._cut(spoke, self._random.uniform(2.5, 4.0)),
+                "delay": lambda: self._delay(spoke),
+                "short stop": lambda: self._stop(rank, self._random.uniform(0.05, 0.7)),
+                "long stop": lambda: self._stop(rank, self._random.uniform(2.5, 5.0)),
+                "kill": node.kill,
+                "restart": lambda: self._restart(rank),
+                "abort": lambda: self._abort(rank),
+            }
+            self._done(kind)
+            doing[kind]()
 
+    def _done(self, kind: str) -> None:
+        self.done.add(kind)
+        self._group.counts[f"fault: {kind}"] += 1
 
-def _decided(node: Node) -> int:
-    """The last call before the group's end, which must end all that follow."""
-    over = [s for s, ending in node.endings.items() if isinstance(ending, GroupError)]
-    first = min(over, default=node.made + 1)
-    assert sorted(over) == list(range(first, node.made + 1))
-    return first - 1
+    # --- what happens -------------------------------------------------------------
 
+    def _plan_exit(self, rank: int) -> None:
+        if self.leaver is None:
+            self._done("exit")
+            self.leaver = rank
+            self._group.nodes[rank].leaves_after = self.turning_point
+            self._group.nodes[rank].hurries = self._random.random() < 0.3
 
-def _told(ending: object) -> object:
-    """An ending, without what is each replica's own."""
-    if isinstance(ending, CollectiveError):
-        return type(ending), ending.message, ending.rank, ending.remote_traceback
-    return ending
+    def _plan_mismatch(self, rank: int) -> None:
+        if self.mismatcher is None:
+            self._done("mismatch")
+            self.mismatcher = rank
+            node = self._group.nodes[rank]
+            planned = node.plan[self.turning_point - 1]
+            other = BROADCAST if planned.operation is BARRIER else BARRIER
+            node.plan[self.turning_point - 1] = dataclasses.replace(
+                planned, operation=other, root=0
+            )
 
+    def _cut(self, rank: int, seconds: float) -> None:
+        spoke, now = self._group.spokes[rank - 1], self._group.clock.now
+        spoke.down_until = max(spoke.down_until, now + seconds)
+        self._troubles.append(Trouble(now, now + seconds, cut=True, rank=rank))
+        spoke.disconnect()
 
-def _check_names(error: CollectiveError, seq: int, planned: PlannedCall) -> None:
-    assert (error.op, error.seq, error.site) == (
-        planned.operation.name,
-        seq,
-        planned.site,
-    )
+    def _delay(self, rank: int) -> None:
+        spoke, now = self._group.spokes[rank - 1], self._group.clock.now
+        seconds = self._random.random() * 0.5
+        self._troubles.append(Trouble(now, now + seconds, cut=False, rank=rank))
+        spoke.slow_down(seconds)
+
+    def _stop(self, rank: int, seconds: float) -> None:
+        """Stop a process; heartbeats may find it silent before it runs again."""
+        now = self._group.clock.now
+        noticed = self._random.random() < 0.6
+        self._troubles.append(Trouble(now, now + seconds, cut=noticed, rank=rank))
+        self._group.node(rank).stop(seconds)
+        if noticed:
+            spokes = [s for s in self._group.spokes if rank in (0, s.rank)]
+            for spoke in spokes:
+                silent = self._random.random() * seconds
+                self._group.clock.after(silent, spoke.disconnect)
+
+    def _restart(self, rank: int) -> None:
+        self._group.node(rank).kill()
+        delay = self._random.choice((0.01, 0.3, 1.0, 3.0))
+        self._group.clock.after(delay, lambda: self._group.restart(rank))
+
+    def _abort(self, rank: int) -> None:
+        if self._group.node(rank).abort():
+            self.aborted.add(rank)
+
+    # --- what it excuses ----------------------------------------------------------
+
+    def excuse_loss(self, rank: int) -> bool:
+        """Whether rank 0 and this replica may have given each other up."""
+        end, start, cut = -1.0, -1.0, False
+        mine = [each for each in self._troubles if each.rank in (0, rank)]
+        for each in sorted(mine, key=lambda trouble: trouble.start):
+            if each.start > end + GAP:
+                start, cut = each.start, False
+            end, cut = max(end, each.end), cut or each.cut
+            if cut and end - start >= HARMLESS:
+                return True
+        return False
+
+    def excuse(self, error: GroupError, seq: int) -> bool:
+        """Whether something that was injected explains that a call ended so."""
+        if isinstance(error, MismatchError):
+            return self.mismatcher is not None and seq >= self.turning_point
+        if isinstance(error, AbortedError):
+            return error.rank in self.aborted and error.reason == "it was planned"
+        if isinstance(error, ReplicaExitedError):
+            planned = error.rank == self.leaver and error.reason == "it was planned"
+            hurried = planned and self._group.nodes[self.leaver or 0].hurries
+            return planned and (hurried or seq > self.turning_point)
+        return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import random
+    from collections import Counter
     from collections.abc import Callable
 
 Frames = list[bytes]
@@ -70,22 +70,29 @@ class Direction:
         self._counts = counts
         self._until = math.inf
         self._delay = random.choice((0.0005, 0.002, 0.01))
+        self._slow_until = 0.0
 
     def send(self, frames: Frames) -> None:
         """Put a message on the way. After a cut it goes nowhere."""
         if self._until < math.inf:
             return
         delay = self._random.random() * self._delay
+        if self._clock.now < self._slow_until:
+            delay = self._random.random() * (self._slow_until - self._clock.now)
         self.last = max(self.last, self._clock.now + delay)
         self._clock.at(self.last, lambda: self._arrive(frames))
         if self._duplicates and self._random.random() < self._duplicates:
-            self._counts["duplicates"] += 1
+            self._counts["fault: duplicate"] += 1
             late = self.last + self._random.random() * 5 * self._delay
             self._clock.at(late, lambda: self._arrive(frames))
 
-    def cut(self) -> None:
-        """Lose what is on the way, but for what is nearly there."""
-        late = self._random.choice((0.0, self._delay / 2))
+    def slow_down(self, seconds: float) -> None:
+        """For a while, whatever is sent takes up to the end of that while."""
+        self._slow_until = self._clock.now + seconds
+
+    def cut(self, linger: float = 0.0) -> None:
+        """Lose what is on the way, but for what arrives within the linger."""
+        late = linger or self._random.choice((0.0, self._delay / 2))
         self._until = min(self._until, self._clock.now + late)
 
     def _arrive(self, frames: Frames) -> None:

@@ -1,5 +1,5 @@
 import pytest
-from simulation.simulated_faults import Scenario
+from simulation.simulated_checks import Scenario
 
 SEEDS = 320
 BATCHES = 8

@@ -56,10 +56,9 @@ class Alone:
         self._calls += 1
         future = request.future
         future.seq = self._calls
-        error = request.encode_error(0)
-        if error is not None:
-            error.seq, error.__cause__ = self._calls, request.cause
-            future.fail(error)
+        if request.error is not None:
+            request.error.seq = self._calls
+            future.fail(request.error)
             return
         if request.payload is not None:
             request.payload.snapshot()

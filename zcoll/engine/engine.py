@@ -15,14 +15,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zcoll import codec
 from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
 from zcoll.engine.stalls import Stalls, main_thread
 from zcoll.errors import (
     BacklogError,
     ClosedError,
-    EncodeError,
     GroupError,
     ZcollError,
 )
@@ -42,7 +40,7 @@ from zcoll.worker import Worker, in_user_code
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zcoll.errors import CollectiveError, CollectiveTimeoutError
+    from zcoll.errors import CollectiveTimeoutError, EncodeError
     from zcoll.launchers.settings import Liveness
     from zcoll.operations import Operation
     from zcoll.protocol.events import Identity
@@ -65,7 +63,8 @@ class Request:
         root: Its root.
         site: The user's line that calls it.
         payload: This replica's part, if it has one.
-        cause: Why its part could not be encoded, instead of a payload.
+        error: Why its part could not be encoded, instead of a payload; caused by
+            what the value raised.
         reduce_fn: Rank 0's reduce function, if the operation folds.
         future: What the program waits on.
     """
@@ -74,21 +73,9 @@ class Request:
     root: int
     site: str
     payload: Payload | None
-    cause: Exception | None
+    error: EncodeError | None
     reduce_fn: Callable[[Any, Any], Any] | None
     future: Future[Any]
-
-    def encode_error(self, rank: int) -> CollectiveError | None:
-        """What the other replicas are told instead of a payload."""
-        if self.cause is None:
-            return None
-        return EncodeError(
-            f"its value cannot be pickled: {codec.describe(self.cause)}",
-            op=self.operation.name,
-            rank=rank,
-            site=self.site,
-            remote_traceback=codec.trace(self.cause),
-        )
 
 
 class Engine(Loop):
@@ -119,11 +106,15 @@ class Engine(Loop):
         self._room = threading.Semaphore(liveness.max_pending)
         self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[int, Future[Any]] = {}
-        self._causes: dict[int, Exception] = {}  # local exceptions behind errors
+        self._causes: dict[
+            int, BaseException | None
+        ] = {}  # local exceptions behind errors
         self._questions = Questions(replica)
-        self._stalls = Stalls(liveness.stall_warning, self._questions.ask)
+        self._stalls = Stalls(
+            liveness.stall_warning, self._questions.ask, self.run_callback
+        )
         self._callbacks: Worker | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
         self._noted: dict[str, float] = {}
         self._pid = os.getpid()
@@ -197,6 +188,8 @@ class Engine(Loop):
 
     def keep(self, payload: Payload) -> None:
         """Copy what a call still needs of memory that the caller gets back."""
+        if payload.stable:
+            return
         done = threading.Event()
 
         def copy_it() -> None:
@@ -242,10 +235,13 @@ class Engine(Loop):
 
     def run_callback(self, job: Callable[[], None]) -> None:
         """Run a callback of a future on the thread for callbacks."""
-        if self._callbacks is None:
-            with self._closing:
-                if self._callbacks is None:
+        with self._closing:
+            if self._callbacks is None:
+                try:
                     self._callbacks = Worker("zcoll-callbacks")
+                except RuntimeError:  # the interpreter ends: no new threads
+                    job()
+                    return
         self._callbacks.submit(job)
 
     def explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
@@ -265,12 +261,12 @@ class Engine(Loop):
             request.root,
             request.site,
             request.payload,
-            request.encode_error(self.identity.rank),
+            request.error,
         )
         request.future.seq = seq
         self._futures[seq] = request.future
-        if request.cause is not None:
-            self._causes[seq] = request.cause
+        if request.error is not None:
+            self._causes[seq] = request.error.__cause__
         return seq
 
     def _inform(self, instruction: object, now: float) -> None:
@@ -307,7 +303,9 @@ class Engine(Loop):
         if note.topic and now - self._noted.get(note.topic, -1e9) < NOTE_INTERVAL:
             return
         self._noted[note.topic] = now
-        _log.log(logging.WARNING if note.warning else logging.INFO, "%s", note.text)
+        level = logging.WARNING if note.warning else logging.INFO
+        # Handlers are the program's code too, and may block.
+        self.run_callback(lambda: _log.log(level, "%s", note.text))
 
     def _hurry(self) -> None:
         self._replica.leave("")

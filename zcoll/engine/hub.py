@@ -96,6 +96,7 @@ class Hub(Engine):
                 self._coordinator.receive(peer, message, now)
 
     def _tick(self, now: float) -> None:
+        self._router.cut_clogged(now)
         if self._probes and now >= self._probes[0]:
             self._probes = [at for at in self._probes if at > now]
             self._coordinator.probe()
@@ -199,7 +200,7 @@ class Hub(Engine):
         error: CollectiveError | None,
         cause: BaseException | None,
     ) -> None:
-        if isinstance(cause, Exception):
+        if cause is not None:
             self._causes[seq] = cause
         self._coordinator.folded(seq, result, error)
 

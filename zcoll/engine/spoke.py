@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zcoll.transport.sockets import Dealer
 
 MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
+GIVEN_UP = 0.1  # seconds after a connection's end in which libzmq says it tries again
 BATCH = 32  # messages taken in before acknowledgements go out
 
 
@@ -43,6 +44,8 @@ class Spoke(Engine):
         super().__init__(identity, replica, place, liveness)
         self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
         self.connected = False
+        self._broken_at: float | None = None
+        self._hung_up = False
         self._dealer = dealer
         self._poller.register(dealer.socket, zmq.POLLIN)
         self._poller.register(dealer.monitor, zmq.POLLIN)
@@ -71,14 +74,30 @@ class Spoke(Engine):
                 self._replica.misled(error)
 
     def _apply(self, event: Event, now: float) -> None:
+        self._broken_at = None
         if event is Event.CONNECTED:
             self.refusals.clear()
             self.connected = True
             self._replica.connected(now)
         elif event is Event.DISCONNECTED:
+            self._broken_at = now
             self._replica.disconnected(now)
-        else:
+        elif event is Event.REFUSED:
+            self._broken_at = now
             self.refusals.append(now)
+
+    def _tick(self, now: float) -> None:
+        self._dealer.cut_clogged(now)
+        if self._replica.gone and not self._leaving and not self._hung_up:
+            # Rank 0 must learn that this replica has given it up, even if it only
+            # comes back to life now: a connection would look like a sign of life.
+            self._hung_up = True
+            self._dealer.hang_up()
+        if self._broken_at is not None and now - self._broken_at >= GIVEN_UP:
+            self._broken_at = None
+            if not self._hung_up:
+                self._dealer.reconnect()
+        super()._tick(now)
 
     def _obey(self, now: float) -> None:
         while instructions := self._replica.take():

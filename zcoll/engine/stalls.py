@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -29,15 +30,18 @@ class Stalls:
         warning: Seconds of waiting after which it is logged first; then at twice
             that, and so on.
         ask: Asks rank 0 who is missing in a call, and passes the answer on.
+        run: Runs a job where it keeps nobody waiting.
     """
 
     def __init__(
         self,
         warning: float,
         ask: Callable[[Future[Any], Callable[[Missing], None]], None],
+        run: Callable[[Callable[[], None]], None],
     ) -> None:
         self._warning = warning
         self._ask = ask
+        self._run = run
         self._next: dict[int, float] = {}  # by seq: seconds of waiting
         self._looked = 0.0
 
@@ -53,15 +57,18 @@ class Stalls:
             waited = now - (future.waiting_since or now)
             if waited >= self._next.get(future.seq, self._warning):
                 self._next[future.seq] = 2 * waited
-                self._ask(future, lambda answer, f=future: self._tell(f, answer))  # type: ignore[misc]
+                self._ask(future, functools.partial(self._tell, future, waited))
 
-    def _tell(self, future: Future[Any], answer: Missing) -> None:
-        waited = self._next.get(future.seq, 2 * self._warning) / 2
-        call = f"{future.operation.name}, call {future.seq} ({future.site})"
-        _log.warning("%s has waited for %.0f s; %s", call, waited, explain(answer))
-        for absence in answer.absences:
-            if absence.stack:
-                _log.debug("the stack of replica %d:\n%s", absence.rank, absence.stack)
+    def _tell(self, future: Future[Any], waited: float, answer: Missing) -> None:
+        self._run(functools.partial(_log_stall, future, waited, answer))
+
+
+def _log_stall(future: Future[Any], waited: float, answer: Missing) -> None:
+    call = f"{future.operation.name}, call {future.seq} ({future.site})"
+    _log.warning("%s has waited for %.0f s; %s", call, waited, explain(answer))
+    for absence in answer.absences:
+        if absence.stack:
+            _log.debug("the stack of replica %d:\n%s", absence.rank, absence.stack)
 
 
 def main_thread() -> tuple[str, str]:

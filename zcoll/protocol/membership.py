@@ -131,7 +131,10 @@ class Membership:
             reason = f"rank {identity.rank} is taken by {member}"
             yield from self._reject(peer, identity, kind, reason)
             return
-        if member.state in (State.LEFT, State.LOST):
+        if member.state is State.LEFT:  # its BYE has arrived, the answer has not
+            yield self._welcome(member, peer)
+            return
+        if member.state is State.LOST:
             reason = "it was given up, after its connection had been down for too long"
             yield from self._reject(peer, identity, Refusal.LOST, reason)
             return
@@ -166,13 +169,15 @@ class Membership:
         member.heard, member.cut = now, None
         self._peers[peer] = member
         member.link.resume(received)
-        yield Send(
-            Message(Kind.WELCOME, session=self.session, ack=member.link.received), peer
-        )
+        yield self._welcome(member, peer)
         if not arrived:
             yield Note(f"{member} is connected again")
         elif not self.ranks(State.ABSENT):
             self.complete = True
+
+    def _welcome(self, member: Member, peer: Peer) -> Send:
+        received = member.link.received
+        return Send(Message(Kind.WELCOME, session=self.session, ack=received), peer)
 
     def _reject(
         self, peer: Peer, identity: Identity, kind: Refusal, reason: str

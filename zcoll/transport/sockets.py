@@ -18,6 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 from zcoll import security
 from zcoll.errors import ConfigurationError
 from zcoll.transport import ipc
+from zcoll.transport.clogs import Clogs
 from zcoll.wire import MAX_FRAME, Buffer
 
 if TYPE_CHECKING:
@@ -32,11 +33,17 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
-_BROKEN = (
-    zmq.EVENT_DISCONNECTED
+# Not EVENT_HANDSHAKE_FAILED_PROTOCOL: libzmq 4.3.5 also reports a corrupted message
+# by it, and by doing so overwrites the errno by which it would end the connection.
+# That then stands deaf, and the next heartbeat after its end aborts the process.
+_OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
+_WATCHED = (
+    _OPENED
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_DISCONNECTED
 )
 
 
@@ -52,6 +59,11 @@ class Heartbeat:
     interval: float = 2.0
     timeout: float = 10.0
 
+    @property
+    def limit(self) -> float:
+        """Seconds in which silence is noticed."""
+        return self.interval + self.timeout
+
 
 class Event(enum.Enum):
     """What happened to a connection."""
@@ -59,29 +71,30 @@ class Event(enum.Enum):
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     REFUSED = "refused"  # the handshake failed
-
-
-_EVENTS: dict[int, Event] = {
-    zmq.EVENT_HANDSHAKE_SUCCEEDED: Event.CONNECTED,
-    zmq.EVENT_DISCONNECTED: Event.DISCONNECTED,
-}
+    RETRYING = "retrying"  # libzmq will connect again
 
 
 class _Socket:
     """A socket with a context and a monitor of its own."""
 
-    def __init__(self, kind: int, events: int, heartbeat: Heartbeat) -> None:
+    def __init__(self, kind: int, place: Place, heartbeat: Heartbeat) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
         self._set_common_options(heartbeat)
         endpoint = f"inproc://monitor-{id(self)}"
-        self.socket.monitor(endpoint, events)
+        self.socket.monitor(endpoint, _WATCHED)
         self.monitor = self._context.socket(zmq.PAIR)
         # An undrained monitor would freeze libzmq's own thread at its high-water
         # mark, and with it all connections.
         self.monitor.rcvhwm = 0
         self.monitor.linger = 0
         self.monitor.connect(endpoint)
+        self._shaking = 0  # connections whose handshake has not ended
+        self._clogs = (
+            Clogs(place.endpoint.removeprefix("ipc://"), heartbeat.limit)
+            if place.kind == "ipc"
+            else None
+        )
 
     def _set_common_options(self, heartbeat: Heartbeat) -> None:
         options = {
@@ -92,7 +105,8 @@ class _Socket:
             zmq.HANDSHAKE_IVL: 10_000,  # half-open connections are cut
             zmq.HEARTBEAT_IVL: int(heartbeat.interval * 1000),
             zmq.HEARTBEAT_TIMEOUT: int(heartbeat.timeout * 1000),
-            zmq.HEARTBEAT_TTL: int((heartbeat.interval + heartbeat.timeout) * 1000),
+            zmq.HEARTBEAT_TTL: int(heartbeat.limit * 1000),
+            zmq.TCP_MAXRT: int(heartbeat.limit * 1000),  # see Clogs
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
@@ -114,9 +128,35 @@ class _Socket:
         """Drain the monitor. It does not tell to which connection it happened."""
         events = []
         while self.monitor.poll(0):
-            code = recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
-            events.append(_EVENTS.get(code, Event.REFUSED))
+            told = recv_monitor_message(self.monitor, zmq.NOBLOCK)
+            code = told["event"]
+            self._watch(code, told["value"])
+            if code & _OPENED:
+                self._shaking += 1
+            elif code == zmq.EVENT_CONNECT_RETRIED:
+                events.append(Event.RETRYING)
+            elif code == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._shaking = max(0, self._shaking - 1)
+                events.append(Event.CONNECTED)
+            else:
+                if self._shaking:  # libzmq does not tell every failed handshake
+                    self._shaking -= 1
+                    events.append(Event.REFUSED)
+                if code == zmq.EVENT_DISCONNECTED:
+                    events.append(Event.DISCONNECTED)
         return events
+
+    def _watch(self, code: int, fd: int) -> None:
+        """Keep a list of the connections whose peers may stop reading."""
+        if self._clogs is not None and code & _OPENED:
+            self._clogs.opened(fd)
+        elif self._clogs is not None and code == zmq.EVENT_DISCONNECTED:
+            self._clogs.closed(fd)
+
+    def cut_clogged(self, now: float) -> None:
+        """End connections whose peers have not taken anything for too long."""
+        if self._clogs is not None:
+            self._clogs.cut(now)
 
     def close(self) -> None:
         """Close everything; bounded by the linger of the last messages."""
@@ -146,7 +186,7 @@ class Router(_Socket):
         heartbeat: Heartbeat,
         listener: socket.socket | None = None,
     ) -> None:
-        super().__init__(zmq.ROUTER, _BROKEN, heartbeat)
+        super().__init__(zmq.ROUTER, place, heartbeat)
         self._claim: ipc.Claim | None = None
         self.zap: zmq.Socket[bytes] | None = None
         self._keys = keys
@@ -238,8 +278,8 @@ class Dealer(_Socket):
     """
 
     def __init__(self, place: Place, keys: Keys | None, heartbeat: Heartbeat) -> None:
-        events = _BROKEN | zmq.EVENT_HANDSHAKE_SUCCEEDED
-        super().__init__(zmq.DEALER, events, heartbeat)
+        super().__init__(zmq.DEALER, place, heartbeat)
+        self._endpoint = place.endpoint
         options = {
             # Nothing is queued for a connection that does not stand, so nothing
             # stale reaches a rank 0 that was started again.
@@ -266,6 +306,21 @@ class Dealer(_Socket):
             raise ConfigurationError(
                 f"cannot connect to {place}: {error.strerror}"
             ) from error
+
+    def reconnect(self) -> None:
+        """Connect once more, where libzmq does not.
+
+        It gives up for ever when what it receives makes no sense to it, be it one
+        byte that was changed on the way, and when it is refused by name.
+        """
+        with contextlib.suppress(zmq.ZMQError):  # there is nothing to disconnect
+            self.socket.disconnect(self._endpoint)
+        self.socket.connect(self._endpoint)
+
+    def hang_up(self) -> None:
+        """End the connection for good."""
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.disconnect(self._endpoint)
 
     def receive(self) -> list[Buffer] | None:
         """Take the next message's frames, or None."""

@@ -1,0 +1,167 @@
+"""Rank 0: the coordinator, its own replica beside it, and the fold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.simulated_node import TIMING, Node, freeze
+from simulation.simulated_plan import (
+    RESULT,
+    Input,
+    UnreducibleError,
+    decode,
+    decode_error,
+    reduce_error,
+    result_error,
+)
+
+from zcoll.errors import ProtocolError
+from zcoll.protocol import calls
+from zcoll.protocol.coordinator import Coordinator
+from zcoll.protocol.events import LOCAL, Fold, Send
+from zcoll.protocol.link import LocalLink
+from zcoll.reducer import Fold as Reduction
+from zcoll.wire import parse
+
+if TYPE_CHECKING:
+    from simulation.simulated_group import Group
+    from simulation.simulated_network import Frames
+    from simulation.simulated_spoke import Spoke
+
+    from zcoll.errors import CollectiveError
+    from zcoll.protocol.events import Peer
+    from zcoll.wire import Payload
+
+LINGER = 0.2  # virtual seconds for the last acknowledgements to leave
+LARGEST = 1500  # bytes of any operand of a plan, at most
+
+
+class Hub(Node):
+    """Rank 0's process; a restart of rank 0 is another one.
+
+    Args:
+        group: The group.
+        session: Its session's number.
+    """
+
+    def __init__(self, group: Group, session: int) -> None:
+        super().__init__(0, group, LocalLink())
+        self.session = session
+        self.coordinator = Coordinator(self.identity, session, "job", TIMING)
+        self.coordinator.announce()
+        self._connections: dict[Peer, Spoke] = {}
+        self._reductions: dict[int, Reduction] = {}
+
+    def _step(self) -> None:
+        self.coordinator.tick(self.now)
+        super()._step()
+        open_calls, held = self.coordinator.calls._open, self.coordinator.calls._held
+        assert len(open_calls) <= self.group.max_pending
+        assert 0 <= held <= calls.BUDGET + 2 * LARGEST
+
+    def add_connection(self, peer: Peer, spoke: Spoke) -> None:
+        """Messages to this peer reach that replica from now on."""
+        self._connections[peer] = spoke
+
+    def lose_connection(self, peer: Peer) -> None:
+        """Messages to this peer are lost, and a bit later cannot be sent."""
+        delay = self.group.random.choice((0.001, 0.1, 0.4))
+        self.group.clock.after(delay, lambda: self.when_awake(lambda: self._miss(peer)))
+
+    def _miss(self, peer: Peer) -> None:
+        self._connections.pop(peer, None)
+        self.coordinator.unreachable(peer, self.now)
+        self.pump()
+
+    def disconnect(self, linger: float = 0.0) -> None:
+        """Lose every connection; what was sent leaves, if the process closes them."""
+        linger = LINGER if self.closed else linger
+        for spoke in list(self._connections.values()):
+            if spoke.peer in self._connections:
+                spoke.disconnect(linger)
+
+    def arrive(self, peer: Peer, frames: Frames) -> None:
+        """A message has come from a connection."""
+        self.when_awake(lambda: self._receive(peer, frames))
+
+    def _receive(self, peer: Peer, frames: Frames) -> None:
+        try:
+            message = parse(frames)
+        except ProtocolError as error:
+            self.coordinator.misbehaved(peer, error)
+            self.pump()
+            return
+        self.group.passes(message.rank, message.kind)
+        if self.running:
+            self.group.trace(f"0 <- {peer!r} {message}")
+            self.coordinator.receive(peer, message, self.now)
+            self.pump()
+        else:
+            self.arrive(peer, frames)
+
+    def progress(self) -> int:
+        """What grows as long as something is delivered."""
+        return self.coordinator.progress
+
+    def pump(self) -> None:
+        """Carry out what the machines say until they say nothing more."""
+        busy = True
+        while busy and self.running:
+            busy = False
+            for instruction in self.coordinator.take():
+                busy = True
+                if isinstance(instruction, Send):
+                    self._send(instruction)
+                elif isinstance(instruction, Fold):
+                    self._start_fold(instruction)
+                else:
+                    self.group.trace(f"0 notes: {instruction.text}")
+            for answer in self.replica.take():
+                busy = True
+                if isinstance(answer, Send):
+                    self.coordinator.receive(LOCAL, answer.message, self.now)
+                else:
+                    self.inform(answer)
+        if self.running and self._leaving and self.coordinator.drained:
+            self.close()
+
+    def _send(self, send: Send) -> None:
+        if send.peer == LOCAL:
+            self.replica.receive(send.message, self.now)
+        elif send.peer not in self._connections:
+            self.coordinator.unreachable(send.peer, self.now)
+        elif (spoke := self._connections[send.peer]).peer == send.peer:
+            spoke.send_down(freeze(send.message))
+
+    # --- the fold -----------------------------------------------------------------
+
+    def _start_fold(self, fold: Fold) -> None:
+        delay = self.group.random.choice((0.0, 0.001, 0.03))
+        self.group.clock.after(
+            delay, lambda: self.when_awake(lambda: self._finish_fold(fold))
+        )
+
+    def _finish_fold(self, fold: Fold) -> None:
+        result, error = self._fold(fold)
+        self.coordinator.folded(fold.seq, result, error)
+        self.pump()
+
+    def _fold(self, fold: Fold) -> tuple[Payload | None, CollectiveError | None]:
+        planned = self.plan[fold.seq - 1]
+        reduction = self._reductions.setdefault(fold.seq, Reduction(planned.reduce))
+        for rank, payload in fold.operands:
+            try:
+                operand = decode(payload)
+            except EOFError:
+                return None, decode_error(rank)
+            try:
+                # The first operand is the fold's value, the others are inputs.
+                reduction.add(operand.value if reduction.result is None else operand)
+            except UnreducibleError:
+                return None, reduce_error(operand)
+        if not fold.last:
+            return None, None
+        if planned.inputs[-1].defect == RESULT:
+            return None, result_error()
+        cut = self.group.random.choice(((), (70,), (10, 300)))
+        return Input(self._reductions.pop(fold.seq).result, cut).encode(), None
