@@ -12,7 +12,12 @@ from zcoll.engine import exits
 from zcoll.engine.alone import Alone
 from zcoll.engine.engine import Engine, Request
 from zcoll.engine.joining import join
-from zcoll.errors import ConfigurationError, EncodeError, ReplicaExitedError
+from zcoll.errors import (
+    ClosedError,
+    ConfigurationError,
+    EncodeError,
+    ReplicaExitedError,
+)
 from zcoll.launchers.environment import read_settings
 from zcoll.launchers.settings import check_timeout
 from zcoll.reducer import default_reduce_fn

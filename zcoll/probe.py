@@ -19,7 +19,8 @@ from zcoll.protocol.status import Status, read_status
 from zcoll.transport import ipc
 from zcoll.transport.address import NameNotResolved, Place, connect_place, is_local
 from zcoll.transport.greeting import Finding, look
-from zcoll.transport.sockets import Dealer, Event, Heartbeat
+from zcoll.transport.monitor import Event
+from zcoll.transport.sockets import Dealer, Heartbeat
 from zcoll.wire import Kind, Message, OtherVersionError, pack, parse, parse_fields
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from zcoll.errors import (
     to_fields,
 )
 from zcoll.operations import Operation
-from zcoll.protocol.calls import Calls, Decide, End, FoldNext, Grant, Step
+from zcoll.protocol.calls import Calls
+from zcoll.protocol.steps import Decide, End, FoldNext, Grant, Step
 from zcoll.wire import Flag, Kind, Message, Payload, pack_fields, pack_sizes
 
 

@@ -4,7 +4,7 @@ import pytest
 from core.link_bench import CHUNK, WINDOW
 from hypothesis import HealthCheck, settings
 
-from zcoll.protocol import link
+from zcoll.protocol import chunks, link
 
 # The machine may be busy: how long an example takes says nothing.
 settings.register_profile(
@@ -17,7 +17,7 @@ settings.load_profile("busy")
 def _small_limits() -> Iterator[None]:
     """Limits of a link so small that short values are chunked and windowed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link, "CHUNK_SIZE", CHUNK)
+        patch.setattr(chunks, "CHUNK_SIZE", CHUNK)
         patch.setattr(link, "WINDOW", WINDOW)
         patch.setattr(link, "ACK_BYTES", 20)
         patch.setattr("zcoll.wire.INLINE_LIMIT", 8)

@@ -12,7 +12,7 @@ from zcoll.protocol.events import (
     Send,
     Timing,
 )
-from zcoll.protocol.membership import write_identity
+from zcoll.protocol.identities import write_identity
 from zcoll.wire import (
     Kind,
     Message,

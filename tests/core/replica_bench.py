@@ -59,7 +59,9 @@ class Bench:
 
     def call(self, operation: Operation = BARRIER, value: bytes = b"") -> int:
         payload = Payload([value], stable=True) if value else None
-        return self.replica.call(operation, 0, f"a.py:{self.replica._seq}", payload)
+        return self.replica.call(
+            operation, 0, f"a.py:{self.replica._pending.seq}", payload
+        )
 
     def tick(self, now: float) -> list[ReplicaInstruction]:
         self.now = now

@@ -6,8 +6,9 @@ from core.replica_bench import IDENTITY, SESSION
 from zcoll.errors import ProtocolError
 from zcoll.protocol.admission import RETRY, Admission
 from zcoll.protocol.events import Timing
+from zcoll.protocol.identities import read_identity
 from zcoll.protocol.link import Link
-from zcoll.protocol.membership import Refusal, read_identity
+from zcoll.protocol.membership import Refusal
 from zcoll.wire import Kind, Message, parse_fields
 
 TIMING = Timing(reconnect_window=5.0, taken_limit=1.0)

@@ -9,7 +9,8 @@ from zcoll.errors import (
     to_fields,
 )
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
-from zcoll.protocol.calls import Calls, End
+from zcoll.protocol.calls import Calls
+from zcoll.protocol.steps import End
 from zcoll.wire import Kind, Message, Payload, pack_fields
 
 # --- decisions --------------------------------------------------------------------

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
 from zcoll.protocol import calls as calls_module
-from zcoll.protocol.calls import Calls, Decide, FoldNext, Grant, Step
+from zcoll.protocol.calls import Calls
+from zcoll.protocol.steps import Decide, FoldNext, Grant, Step
 from zcoll.wire import Payload
 
 # --- grants -----------------------------------------------------------------------

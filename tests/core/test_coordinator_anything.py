@@ -7,7 +7,7 @@ from zcoll.errors import (
     MismatchError,
     to_fields,
 )
-from zcoll.protocol.membership import write_identity
+from zcoll.protocol.identities import write_identity
 from zcoll.wire import (
     Kind,
     Message,

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from core.replica_bench import IDENTITY, SESSION, TABLE, Bench, kinds, sent
 
@@ -13,11 +15,14 @@ from zcoll.protocol.events import (
     Note,
     Refused,
 )
-from zcoll.protocol.membership import Refusal, read_identity
+from zcoll.protocol.identities import read_identity
+from zcoll.protocol.membership import Refusal
 from zcoll.protocol.replica import Phase
 from zcoll.wire import (
+    Flag,
     Kind,
     pack_fields,
+    pack_sizes,
     parse_fields,
 )
 
@@ -205,3 +210,17 @@ def test_time_in_which_it_was_held_up_does_not_count(cut: float) -> None:
         assert bench.tick(now) == [], now
     assert bench.tick(20.0 + left) != []
     assert bench.replica.phase is Phase.CLOSED
+
+
+def test_who_has_given_rank_0_up_does_not_come_back() -> None:
+    bench = Bench()
+    bench.call()
+    bench.replica.disconnected(11.0)
+    bench.tick(13.0)
+    assert bench.replica.phase is Phase.CLOSED
+    bench.replica.connected(14.0)
+    assert bench.replica.take() == []
+    chunked: dict[str, Any] = {"flags": Flag.CHUNKED, "body": pack_sizes([9])}
+    for kind, fields in ((Kind.WELCOME, {}), (Kind.OUTCOME, chunked)):
+        assert bench.hear(kind, **fields) == []
+    assert not bench.replica._link._assembling

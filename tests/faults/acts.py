@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import logging
 import os
 import signal
 import subprocess
@@ -18,7 +16,6 @@ import numpy as np
 from faults.nursery import say
 
 import zcoll
-from zcoll.engine import waiting
 from zcoll.transport.sockets import Dealer, Router
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ def teardown() -> None:
     zcoll.teardown()
 
 
-# --- calls ---------------------------------------------------------------------------
+# --- calls ------------------------------------------------------------------
 
 
 def barrier() -> None:
@@ -83,7 +80,7 @@ def _tell_wait() -> None:
     say("waiting")
 
 
-# --- time ----------------------------------------------------------------------------
+# --- time -------------------------------------------------------------------
 
 
 def compute() -> None:
@@ -109,7 +106,20 @@ def hold_interpreter(seconds: float) -> float:
         sys.setswitchinterval(interval)
 
 
-# --- faults in the middle of a message --------------------------------------------------
+def hold_interpreter_until_told() -> None:
+    """Let no other thread in until a signal comes."""
+    continued: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: continued.append(number))
+    sys.setswitchinterval(1000)
+    try:
+        say("holding")
+        while not continued:
+            sum(range(1_000_000))
+    finally:
+        sys.setswitchinterval(0.005)
+
+
+# --- faults in the middle of a message --------------------------------------
 
 
 def fault_when_sending(number: int) -> None:
@@ -151,7 +161,7 @@ def _carries_chunk(frames: Sequence[Any]) -> bool:
     return len(frames) > 1 and len(frames[1]) > 100_000
 
 
-# --- rank 0's reduce function ---------------------------------------------------------
+# --- rank 0's reduce function -----------------------------------------------
 
 
 def reduce_slowly(seconds: float, hold: bool) -> list[int]:
@@ -169,7 +179,7 @@ def reduce_slowly(seconds: float, hold: bool) -> list[int]:
     return zcoll.allreduce([zcoll.replica_rank()], function)
 
 
-# --- children --------------------------------------------------------------------------
+# --- children ---------------------------------------------------------------
 
 
 def fork_a_child() -> int:
@@ -188,7 +198,7 @@ def start_a_program() -> int:
     return subprocess.Popen(["sleep", "600"], close_fds=False).pid
 
 
-# --- ends ------------------------------------------------------------------------------
+# --- ends -------------------------------------------------------------------
 
 
 def fail(text: str) -> None:
@@ -214,102 +224,3 @@ def fail_in_with(
     with zcoll.connect("127.0.0.1", port, rank, size, secret=secret, **options) as comm:
         comm.barrier()
         raise RuntimeError(text)
-
-
-# --- threads ---------------------------------------------------------------------------
-
-
-def call_from_threads(threads: int, calls: int) -> list[str]:
-    """Call from many threads; a lock keeps the order, and results tell whose they are."""
-    ranks = range(zcoll.num_replicas())
-    lock = threading.Lock()
-    numbers = itertools.count()
-    errors: list[str] = []
-
-    def work() -> None:
-        for _ in range(calls):
-            with lock:
-                number = next(numbers)
-                future = zcoll.allreduce_async([(zcoll.replica_rank(), number)])
-            result = future.result(LIMIT)
-            if result != [(rank, number) for rank in ranks]:
-                errors.append(f"call {number}: {result}")
-
-    _run(work, threads)
-    return errors
-
-
-def call_alike_from_threads(threads: int, calls: int) -> list[str]:
-    """Block in the same call from many threads, in no order."""
-    size = zcoll.num_replicas()
-    errors: list[str] = []
-
-    def work() -> None:
-        for _ in range(calls):
-            result = zcoll.allreduce(1)
-            if result != size:
-                errors.append(f"{result}")
-
-    _run(work, threads)
-    return errors
-
-
-def _run(work: Callable[[], None], count: int) -> None:
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-# --- what is told of a call that takes long ------------------------------------------------
-
-
-class _Listener(logging.Handler):
-    """Tells the test what is logged."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say("log", (record.name, record.levelname, record.getMessage()))
-
-
-def listen() -> None:
-    """Tell what zcoll logs."""
-    logging.getLogger("zcoll").addHandler(_Listener(logging.DEBUG))
-    logging.getLogger("zcoll").setLevel(logging.DEBUG)
-
-
-def tell_of_waits_after(seconds: float) -> None:
-    """Have the first word about missing replicas sooner than it usually is."""
-    waiting.FIRST_NEWS = seconds
-
-
-def load_batch() -> None:
-    """Be in user code until the process is told to go on."""
-    continued = threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: continued.set())
-    say("loading")
-    while not continued.is_set():
-        time.sleep(0.01)
-
-
-def limited_barrier(seconds: float) -> list[Any]:
-    """Run out of time, and tell what the error says; then wait to the end."""
-    try:
-        zcoll.barrier(timeout=seconds)
-    except zcoll.CollectiveTimeoutError as error:
-        say("timed out", (error.missing, error.report, str(error)))
-        return [error.future.result(LIMIT)]
-    raise AssertionError("it ended in time")
-
-
-def two_calls(seconds: float) -> int:
-    """Make two calls; wait for the second, then for the first, which takes long."""
-
-    def function(a: int, b: int) -> int:
-        say("reducing")
-        time.sleep(seconds)
-        return a + b
-
-    first = zcoll.allreduce_async(1, function)
-    second: int = zcoll.allreduce(1)
-    return first.result(LIMIT) + second

@@ -7,7 +7,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from faults.proxy import NONE, Proxy
+from faults.harm import NONE
+from faults.proxy import Proxy
 from group import SECRET, Crew
 from ports import tcp_port
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from faults.proxy import Fault
+    from faults.harm import Fault
 
     import zcoll
 

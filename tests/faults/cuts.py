@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import psutil
 from faults import acts
-from faults.proxy import Proxy, short_lives
+from faults.harm import short_lives
+from faults.proxy import Proxy
 from faults.puppets import Nursery
 from group import SECRET
 from ports import tcp_port
@@ -93,9 +94,7 @@ def run(nursery: Nursery, size: int, calls: int, mean: float, seed: int) -> Foun
         seconds = time.monotonic() - started
     wrong, slowest, memory = zip(*results, strict=True)
     growth = [rows[-1] - rows[1] for rows in memory]
-    return Found(
-        seconds, proxy.reached, proxy.cuts, sum(wrong), max(slowest), growth
-    )
+    return Found(seconds, proxy.reached, proxy.cuts, sum(wrong), max(slowest), growth)
 
 
 def main() -> None:

@@ -9,12 +9,12 @@ and their like happen to all at once. The proxy is one thread with an event loop
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import struct
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from faults.harm import NONE, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -24,34 +24,6 @@ T = TypeVar("T")
 LIMIT = 10.0  # seconds for what should take milliseconds
 READ_SIZE = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST, not FIN
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What happens to one connection. Numbers of bytes count from its start.
-
-    Attributes:
-        cut_up: Cut it when so many bytes have gone up.
-        cut_down: The same, down.
-        flip_up: Invert the byte at this offset on its way up.
-        flip_down: The same, down.
-        lives: Seconds after which it is cut.
-        delay: Seconds that everything is late, each way.
-        rate: Bytes per second, each way.
-        reset: Cut by a reset (RST) rather than an orderly end (FIN).
-    """
-
-    cut_up: int | None = None
-    cut_down: int | None = None
-    flip_up: int | None = None
-    flip_down: int | None = None
-    lives: float | None = None
-    delay: float = 0.0
-    rate: float | None = None
-    reset: bool = False
-
-
-NONE = Fault()
 
 
 class _Connection:
@@ -306,19 +278,6 @@ class Proxy:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-
-
-def short_lives(mean: float, seed: int) -> Callable[[int], Fault]:
-    """Cut every connection at a random time, by RST or FIN.
-
-    Args:
-        mean: Seconds that a connection lives, on average.
-        seed: Of the random choices.
-    """
-    choose = random.Random(seed)
-    return lambda _: Fault(
-        lives=choose.uniform(0, 2 * mean), reset=choose.random() < 0.5
-    )
 
 
 def _flipped(data: bytes, index: int) -> bytes:

@@ -26,7 +26,7 @@ from launch import is_running, wait_gone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LIMIT = 15.0  # seconds for whatever must happen some time
+LIMIT = 30.0  # seconds for whatever must happen some time
 ENDS = ("ended", "failed", "gone")  # of an act
 
 
@@ -148,10 +148,12 @@ class Puppet:
 
 
 class Nursery:
-    """Makes puppets; those that are left when it closes are killed."""
+    """Makes puppets, also for several threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._door, theirs = socket.socketpair()
+        self._door.settimeout(LIMIT)
         paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         with theirs:
             self._process = subprocess.Popen(
@@ -165,11 +167,11 @@ class Nursery:
     def puppet(self) -> Puppet:
         """Make a process."""
         ours, theirs = socket.socketpair()
-        errors = tempfile.TemporaryFile()
-        with theirs:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by bury
+        with theirs, self._lock:
             socket.send_fds(self._door, [b"?"], [theirs.fileno(), errors.fileno()])
-        self._door.settimeout(LIMIT)
-        return Puppet(int.from_bytes(self._door.recv(4), "big"), ours, errors)
+            pid = int.from_bytes(self._door.recv(4), "big")
+        return Puppet(pid, ours, errors)
 
     @contextlib.contextmanager
     def puppets(self, count: int) -> Iterator[list[Puppet]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from faults import acts
+from faults import acts, acts_reports
 from faults.looking import wait_until_present
 from faults.phases import group_of
 
@@ -87,8 +87,8 @@ def test_rank_0_may_be_stopped_for_long_while_others_wait(
 
 def test_those_who_wait_are_told_who_is_missing(nursery: Nursery, way: Way) -> None:
     with group_of(nursery, way, joined=False, timeout=2.5) as group:
-        group.puppets[0].do(acts.listen)
-        group.puppets[0].do(acts.tell_of_waits_after, 0.3)
+        group.puppets[0].do(acts_reports.listen)
+        group.puppets[0].do(acts_reports.tell_of_waits_after, 0.3)
         group.tell_to_join(0)
         group.tell_to_join(1)
         wait_until_present(group, [0, 1])

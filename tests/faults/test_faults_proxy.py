@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from faults.between import add_arrays, call_often, mix_calls, only_first, proxied
-from faults.proxy import NONE, Fault, Proxy
+from faults.harm import NONE, Fault
+from faults.proxy import Proxy
 from group import LIMIT, SECRET, Crew, Replica
 from ports import tcp_port
 
@@ -20,16 +21,20 @@ MEBI = 1 << 20
 SLACK = 1.0  # seconds that bounds allow for everything but the silence itself
 
 # Short, but long enough for a machine that is busy with other tests.
-QUICK = {"heartbeat_interval": 0.25, "heartbeat_timeout": 1.25}
+QUICK: dict[str, Any] = {"heartbeat_interval": 0.25, "heartbeat_timeout": 1.25}
 WINDOW = 0.5
 SILENCE = 0.25 + 1.25 + WINDOW
 
 
-def until_lost(comm: zcoll.Communicator) -> tuple[int, float]:
+def call_for_ever(comm: zcoll.Communicator) -> None:
+    while True:
+        comm.allreduce(1)
+
+
+def until_lost(comm: zcoll.Communicator) -> tuple[int | None, float]:
     """Make calls until one fails: who is lost, and when that was known."""
     with pytest.raises(zcoll.ReplicaLostError) as caught:
-        while True:
-            comm.allreduce(1)
+        call_for_ever(comm)
     at = time.monotonic()
     with pytest.raises(zcoll.ReplicaLostError) as again:
         comm.barrier()
@@ -95,8 +100,7 @@ def test_an_outage_beyond_the_window_is_a_loss_for_everybody(large: bool) -> Non
 
 
 def test_a_stall_shorter_than_the_heartbeats_allow_is_no_loss() -> None:
-    options = {"heartbeat_interval": 0.25, "heartbeat_timeout": 10.0}
-    with proxied(3, **options) as (proxy, crew):
+    with proxied(3, heartbeat_interval=0.25, heartbeat_timeout=10.0) as (proxy, crew):
         call_often(crew, 3)
         accepted = proxy.accepted
         proxy.stall()
@@ -210,7 +214,10 @@ def test_a_proxy_that_closes_at_once_is_not_a_refusal(
         proxy.open_door()
         joined.result(LIMIT)
         complete.result(LIMIT)
-        results = [one.start(lambda c: c.allreduce(1)), zero.start(lambda c: c.allreduce(2))]
+        results = [
+            one.start(lambda c: c.allreduce(1)),
+            zero.start(lambda c: c.allreduce(2)),
+        ]
         assert [result.result(LIMIT) for result in results] == [3, 3]
         for replica in (zero, one):
             replica.leave()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from faults.between import add_arrays, call_often, mix_calls, only_first, proxied
 from faults.cuts import run
-from faults.proxy import Fault, short_lives
+from faults.harm import Fault, short_lives
 
 if TYPE_CHECKING:
     from faults.puppets import Nursery

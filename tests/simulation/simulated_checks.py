@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from zcoll.protocol.link import Link
 
+ENDING_LIMIT = 25.0  # virtual seconds in which every call has ended
 CLOSING_LIMIT = 1.5  # virtual seconds that a replica may take to close
 SIZES = (1, 2, 2, 2, 3, 3, 4, 5, 8)
 FATAL = {"long cut", "long stop", "kill", "restart", "abort", "exit", "mismatch"}
@@ -64,7 +65,7 @@ class Scenario:
         for node in self.group.nodes:
             self._check_end(node)
             self._check_values(node)
-            counts["reports"] += node.reports
+            counts["answers to who is missing"] += node.reports
             if node.joined:
                 sessions[node.replica._admission.session].append(node)
             elif not node.dead:
@@ -79,6 +80,7 @@ class Scenario:
         if node.dead:
             return
         assert node.closed, f"{node.rank} has not closed"
+        assert node.ended_at < node.born_at + ENDING_LIMIT, f"{node.rank} hung"
         assert sorted(node.endings) == list(range(1, node.made + 1))
         if node.joined and node.leaves_after is None:
             assert node.made == len(node.plan), f"{node.rank} has not made its calls"
@@ -138,9 +140,11 @@ class Scenario:
 
     def _check_how_far(self, nodes: list[Node]) -> None:
         """With at most one thing that ends the group, it is known where it ends."""
-        if any(self._may_be_lost(node.rank) for node in nodes) or self.faults.aborted:
-            return
         turns = {"exit", "mismatch"} & self.faults.done
+        lost = any(self._may_be_lost(node.rank) for node in nodes)
+        if lost or self.faults.aborted or len(turns) > 1:
+            return
+        self.group.counts["groups whose last call is known"] += 1
         last = len(self.group.plan)
         if turns == {"exit"}:
             last = self.faults.turning_point
@@ -148,7 +152,7 @@ class Scenario:
             last = self.faults.turning_point - 1
         hurries = any(node.hurries for node in nodes)
         for node in nodes:
-            if node.leaves_after is None and len(turns) < 2:
+            if node.leaves_after is None:
                 decided = _decided(node)
                 assert decided == last or (hurries and decided < last), (
                     f"{node.rank} has {decided} calls of {last}"

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from zcoll.errors import GroupError
 
 HARMLESS = 1.0  # seconds of trouble at a stretch that every group survives
+STAY = 30.0  # seconds for which a program that has no more calls may live on
 GAP = 0.6  # seconds between troubles that are not one stretch
 
 # What can go wrong, and how often beside the others.
 WEIGHTS = {
-    "cut": 8,
+    "cut": 16,
     "long cut": 1,
-    "delay": 4,
-    "short stop": 4,
+    "delay": 6,
+    "short stop": 6,
     "long stop": 3,
     "kill": 3,
     "restart": 3,
@@ -101,8 +102,10 @@ class Faults:
             for each in planned.inputs:
                 if each.defect:
                     self._group.counts[f"fault: cannot {each.defect}"] += 1
+        for node in self._group.nodes:
+            node.stays = self._random.choice((0.0,) * 9 + (STAY,))
         if self._group.size > 1 and self._random.random() < 0.9:
-            count = self._random.choice((1, 1, 2, 2, 3, 4, 6))
+            count = self._random.choice((1, 2, 2, 3, 4, 6, 10))
             for kind in self._random.choices(
                 list(WEIGHTS), list(WEIGHTS.values()), k=count
             ):
@@ -127,7 +130,7 @@ class Faults:
             self._group.clock.at(self._random.random() * 1.2, job)
         else:
             moment = self._random.choice(MOMENTS)
-            count = self._random.choice((1, 1, 2, 3, 5, 8))
+            count = self._random.choice((1, 1, 2, 3, 5, 8, 13))
             soon = job if at_once else lambda: self._group.clock.after(0.0, job)
             self._group.when(spoke, moment, count, soon)
 

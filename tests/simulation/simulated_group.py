@@ -11,7 +11,7 @@ from simulation.simulated_hub import Hub
 from simulation.simulated_network import Clock
 from simulation.simulated_spoke import Spoke
 
-from zcoll.protocol import calls, link
+from zcoll.protocol import calls, chunks, link
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +31,7 @@ def small_limits() -> Iterator[None]:
     """Limits so small that short values are chunked, windowed and granted."""
     with (
         mock.patch("zcoll.wire.INLINE_LIMIT", 200),
-        mock.patch.object(link, "CHUNK_SIZE", 100),
+        mock.patch.object(chunks, "CHUNK_SIZE", 100),
         mock.patch.object(link, "WINDOW", 300),
         mock.patch.object(link, "ACK_BYTES", 150),
         mock.patch.object(calls, "BUDGET", 600),

@@ -50,11 +50,13 @@ class Node:
         made: How many calls it has made.
         leaves_after: After how many calls it leaves without a teardown, or None.
         hurries: Whether it then leaves without waiting for anything.
+        stays: How long it does something else after its last call, in virtual seconds.
         dead: Whether its process is gone.
         stopped: Whether its process does not run for now.
         closed: Whether it has left and closed everything.
         gave_up: Whether it closed although something was left to deliver.
         joined: Whether its group has been complete.
+        ended_at: When the last of its calls has ended.
         left_at: When it began to leave, in virtual seconds.
         closed_at: When it had closed.
         reports: How many answers to the question who is missing it has got.
@@ -71,10 +73,11 @@ class Node:
         self.made = 0
         self.leaves_after: int | None = None
         self.hurries = False
+        self.stays = 0.0
         self.refusal: ZcollError | None = None
         self.dead = self.stopped = self.closed = self.gave_up = self.joined = False
         self.born_at = group.clock.now
-        self.left_at = self.closed_at = 0.0
+        self.ended_at = self.left_at = self.closed_at = 0.0
         self.reports = 0
         self._leaving = False
         self._blocked_on = 0
@@ -148,7 +151,11 @@ class Node:
             if in_flight < self.group.max_pending:
                 self._make_call(self.plan[self.made])
         elif not in_flight:
-            self.leave("")
+            self.group.clock.after(self.stays, lambda: self.when_awake(self._finish))
+        self.pump()
+
+    def _finish(self) -> None:
+        self.leave("")
         self.pump()
 
     def _make_call(self, planned: PlannedCall) -> None:
@@ -199,7 +206,7 @@ class Node:
         assert 1 <= seq <= self.made + 1, f"call {seq} of {self.rank} was not made"
         assert seq not in self.endings, f"call {seq} of {self.rank} ended twice"
         self.group.trace(f"{self.rank} has {seq}: {ending!r:.60}")
-        self.endings[seq] = ending
+        self.endings[seq], self.ended_at = ending, self.now
         if self._blocked_on in (0, seq):
             self._blocked_on = 0
             self.think()

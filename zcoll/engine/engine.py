@@ -252,6 +252,7 @@ class Engine(Loop):
 
     def _tick(self, now: float) -> None:
         self._stalls.check(self._futures.values(), now)
+        self._questions.tick(now)
         self._replica.tick(now)
 
     def _take_call(self, request: Request) -> int:

@@ -11,7 +11,7 @@ from zcoll.engine.engine import Engine, Request
 from zcoll.errors import DecodeError, EncodeError, ProtocolError, ReduceError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Note, Send
 from zcoll.reducer import Fold as Reduction
-from zcoll.transport.sockets import Event
+from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
 from zcoll.worker import Worker
 

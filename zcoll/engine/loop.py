@@ -38,6 +38,7 @@ class Loop:
         self._wake_in, self._wake_out = os.pipe()
         for end in (self._wake_in, self._wake_out):
             os.set_blocking(end, False)
+        self._waking = threading.Lock()  # so that the pipe is not closed meanwhile
         self._sleeping = False
         self._poller = zmq.Poller()
         self._poller.register(self._wake_in, zmq.POLLIN)
@@ -57,7 +58,11 @@ class Loop:
         """Have a job done by the thread. Jobs are done in order."""
         self._inbox.append(job)
         if self._sleeping:
-            with contextlib.suppress(BlockingIOError):  # then it is being woken
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._waking, contextlib.suppress(BlockingIOError):  # it is being woken
+            if self._sleeping:  # else it is awake, or has ended and closed the pipe
                 os.write(self._wake_out, b"\0")
 
     def _join(self) -> None:
@@ -118,8 +123,9 @@ class Loop:
         while self._inbox:
             self._inbox.popleft()()
         self._give_up(error)
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        with self._waking:
+            os.close(self._wake_in)
+            os.close(self._wake_out)
 
     # --- what a subclass says ---------------------------------------------
 

@@ -6,16 +6,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from zcoll.absence import Absence, Whereabouts
 from zcoll.errors import CollectiveTimeoutError, name_ranks
+from zcoll.protocol.events import Missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.futures import Future
-    from zcoll.protocol.events import Missing
     from zcoll.protocol.replica import Replica
 
 ANSWER_LIMIT = 0.5  # seconds that a timed-out call waits for rank 0's report
+PATIENCE = 1.0  # seconds after which others are told that rank 0 does not answer
 
 
 class Questions:
@@ -28,17 +30,38 @@ class Questions:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._notes: dict[int, list[Callable[[Missing], None]]] = {}  # by seq
+        self._asked: dict[int, float] = {}  # when, by seq
 
     def ask(self, future: Future[Any], note: Callable[[Missing], None]) -> None:
         """Ask about a call, on the loop thread; the answer is passed to ``note``."""
         if not future.done():
             self._notes.setdefault(future.seq, []).append(note)
+            self._asked.setdefault(future.seq, time.monotonic())
             self._replica.ask(future.seq)
 
     def answer(self, answer: Missing) -> None:
         """Rank 0 has answered; on the loop thread."""
+        self._asked.pop(answer.seq, None)
         for note in self._notes.pop(answer.seq, []):
             note(answer)
+
+    def tick(self, now: float) -> None:
+        """Answer for rank 0 where it does not answer; on the loop thread."""
+        if self._asked:
+            late = [seq for seq, at in self._asked.items() if now - at >= PATIENCE]
+            for seq in late:
+                self.answer(self._silence(seq))
+
+    def _silence(self, seq: int) -> Missing:
+        """What is known when rank 0 does not answer."""
+        seconds = round(max(0.0, time.monotonic() - self._replica.heard), 1)
+        state = Whereabouts.NOT_RESPONDING
+        absence = Absence(0, "", 0, state, seconds, "", "nothing that is known", "")
+        text = (
+            f"rank 0 does not answer; it was heard of {seconds:.1f} s ago: its host is "
+            "silent, it is stopped, or its interpreter is stuck"
+        )
+        return Missing(0, seq, [0], [absence], text)
 
     def explain(
         self,
@@ -65,18 +88,12 @@ class Questions:
 
         post(lambda: self.ask(future, note))
         answered.wait(ANSWER_LIMIT)
-        if answers:
-            missing, report = answers[0].ranks, answers[0].absences
-            text = explain(answers[0])
-        else:
-            missing, report = [0], []
-            silent = time.monotonic() - self._replica.heard
-            text = f"rank 0 does not answer; it was heard of {silent:.1f} s ago"
+        answer = answers[0] if answers else self._silence(future.seq)
         return CollectiveTimeoutError(
-            text,
-            missing=missing,
+            explain(answer),
+            missing=answer.ranks,
             timeout=timeout,
-            report=report,
+            report=answer.absences,
             op=future.operation.name,
             seq=future.seq,
             site=future.site,
@@ -86,7 +103,7 @@ class Questions:
 
 def explain(answer: Missing) -> str:
     """Say who is missing in a call and where they are, or what it waits for."""
-    if not answer.ranks:
+    if answer.text:
         return answer.text
     known = "; ".join(str(absence) for absence in answer.absences)
     more = len(answer.ranks) - len(answer.absences)

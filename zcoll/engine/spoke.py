@@ -10,7 +10,7 @@ import zmq
 from zcoll.engine.engine import Engine
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
-from zcoll.transport.sockets import Event
+from zcoll.transport.monitor import Event
 from zcoll.wire import pack, parse
 
 if TYPE_CHECKING:

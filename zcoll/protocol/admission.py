@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
-from zcoll.protocol.membership import Refusal, write_identity
+from zcoll.protocol.identities import write_identity
+from zcoll.protocol.membership import Refusal
 from zcoll.wire import Kind, Message, pack_fields
 
 if TYPE_CHECKING:

@@ -17,19 +17,20 @@ from zcoll.errors import (
     to_fields,
 )
 from zcoll.protocol.admission import ABSENCE
-from zcoll.protocol.calls import Calls, Decide, End, FoldNext, Grant
+from zcoll.protocol.calls import Calls
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Fold, Note, Send
 from zcoll.protocol.membership import Membership, Refusal, State
 from zcoll.protocol.reports import Reports
+from zcoll.protocol.steps import Decide, FoldNext, Grant
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from zcoll.errors import CollectiveError
-    from zcoll.protocol.calls import Step
     from zcoll.protocol.events import Identity, Peer, Timing
     from zcoll.protocol.membership import Member
+    from zcoll.protocol.steps import End, Step
     from zcoll.wire import Payload
 
 WORLD = 0  # the group of all replicas

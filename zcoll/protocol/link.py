@@ -15,21 +15,11 @@ when it has room for them; its own outcomes need no grant.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
-from zcoll.wire import (
-    CHUNK_SIZE,
-    Flag,
-    Kind,
-    Message,
-    Payload,
-    pack_place,
-    pack_sizes,
-    parse_place,
-    parse_sizes,
-)
+from zcoll.protocol.chunks import Assembly, Key, Sending
+from zcoll.wire import Flag, Kind, Message, Payload, pack_sizes, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,72 +27,7 @@ if TYPE_CHECKING:
 WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
 
-Key = tuple[int, int]  # a call: (group, seq)
-
 _PAYLOADS = (Kind.CONTRIBUTE, Kind.OUTCOME)  # whose body may be a small payload
-
-
-@dataclass(slots=True)
-class _Sending:
-    """A payload of which chunks are still to be cut."""
-
-    key: Key
-    payload: Payload
-    part: int = 0
-    offset: int = 0
-
-    def next_chunk(self) -> Message | None:
-        """Cut the next chunk, or None when nothing is left."""
-        parts = self.payload.parts
-        while self.part < len(parts):
-            view = memoryview(parts[self.part])
-            if self.offset < view.nbytes:
-                data = view[self.offset : self.offset + CHUNK_SIZE]
-                place = pack_place(self.part, self.offset)
-                self.offset += len(data)
-                return Message(
-                    Kind.CHUNK,
-                    group=self.key[0],
-                    seq=self.key[1],
-                    body=place,
-                    data=data if self.payload.stable else bytes(data),
-                )
-            self.part += 1
-            self.offset = 0
-        return None
-
-
-@dataclass(slots=True)
-class _Assembly:
-    """A payload of which chunks are still to come. It grows only as they do."""
-
-    sizes: list[int]
-    parts: list[bytearray] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._open_parts()
-
-    def _open_parts(self) -> None:
-        """Start the part that the next chunk belongs to."""
-        while len(self.parts) < len(self.sizes) and (
-            not self.parts or len(self.parts[-1]) == self.sizes[len(self.parts) - 1]
-        ):
-            self.parts.append(bytearray())
-
-    def add(self, message: Message) -> bool:
-        """Add a chunk; tell whether the payload is complete."""
-        place = parse_place(message.body)
-        data = message.data or b""
-        part = len(self.parts) - 1
-        if place != (part, len(self.parts[part])):
-            raise ProtocolError(f"a chunk for {place} out of order")
-        if len(data) > self.sizes[part] - len(self.parts[part]) or not len(data):
-            raise ProtocolError(f"a chunk of {len(data)} bytes does not fit its part")
-        self.parts[part] += data
-        self._open_parts()
-        return (
-            len(self.parts) == len(self.sizes) and len(self.parts[-1]) == self.sizes[-1]
-        )
 
 
 class Link:
@@ -121,9 +46,9 @@ class Link:
         self._replay: deque[Message] = deque()  # to be sent once more
         self._sent = 0  # the last number given out
         self._in_flight = 0  # bytes of chunks in _unacked
-        self._waiting: dict[Key, _Sending] = {}  # for a grant
-        self._sending: deque[_Sending] = deque()
-        self._assembling: dict[Key, _Assembly] = {}
+        self._waiting: dict[Key, Sending] = {}  # for a grant
+        self._sending: deque[Sending] = deque()
+        self._assembling: dict[Key, Assembly] = {}
         self._received = 0  # the last number taken in
         self._unreported = 0  # bytes of chunks received since the last ack sent
         self._ack_due = False
@@ -139,7 +64,7 @@ class Link:
             else:
                 message.flags |= Flag.CHUNKED
                 message.body = pack_sizes(payload.sizes)
-                sending = _Sending((message.group, message.seq), payload)
+                sending = Sending((message.group, message.seq), payload)
                 if self._grants:
                     self._waiting[sending.key] = sending
                 else:
@@ -234,7 +159,7 @@ class Link:
             del self._assembling[key]
             message.payload = Payload(list(assembly.parts))
         elif message.flags & Flag.CHUNKED:
-            self._assembling[key] = _Assembly(parse_sizes(message.body))
+            self._assembling[key] = Assembly(parse_sizes(message.body))
         elif message.kind in _PAYLOADS and message.body and not message.flags:
             message.payload = Payload([message.body], stable=True)
         elif message.kind in (Kind.BYE, Kind.OVER):

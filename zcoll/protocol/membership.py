@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
+from zcoll.protocol.identities import read_identity
 from zcoll.protocol.link import Link, LocalLink
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
@@ -257,50 +257,3 @@ class Membership:
             for member in self.members
             if member.identity is not None and member.state is State.PRESENT
         ]
-
-
-def write_identity(identity: Identity) -> dict[str, Any]:
-    """Turn an identity into the fields of HELLO."""
-    return {name: getattr(identity, name) for name in Identity.__dataclass_fields__}
-
-
-def read_identity(fields: dict[str, Any]) -> Identity:
-    """Read an identity out of the fields of HELLO.
-
-    Raises:
-        ProtocolError: A field is missing or of the wrong type.
-    """
-    values: dict[str, Any] = {}
-    for name, kind in _IDENTITY_TYPES.items():
-        value = fields.get(name)
-        if type(value) is not kind:
-            raise ProtocolError(f"a HELLO with {name}={value!r}")
-        values[name] = value[:MAX_NAME] if isinstance(value, str) else value
-    return Identity(**values)
-
-
-def read_table(fields: dict[str, Any]) -> dict[int, tuple[str, int]]:
-    """Read who is where out of READY: host and process by rank.
-
-    Raises:
-        ProtocolError: The fields are no table of replicas.
-    """
-    try:
-        return {
-            int(row["rank"]): (str(row["host"]), int(row["pid"]))
-            for row in fields["replicas"]
-        }
-    except (TypeError, KeyError, ValueError):
-        raise ProtocolError("a table of replicas that is none") from None
-
-
-MAX_NAME = 256  # characters of a host's name or a version that are kept
-_IDENTITY_TYPES: dict[str, type[int] | type[str]] = {
-    "rank": int,
-    "num_replicas": int,
-    "host": str,
-    "pid": int,
-    "incarnation": int,
-    "package": str,
-    "python": str,
-}

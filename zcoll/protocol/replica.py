@@ -31,7 +31,9 @@ from zcoll.protocol.events import (
     Send,
     TellStack,
 )
-from zcoll.protocol.membership import Refusal, read_table
+from zcoll.protocol.identities import read_table
+from zcoll.protocol.membership import Refusal
+from zcoll.protocol.pending import Pending
 from zcoll.protocol.reports import read_ranks, read_report
 from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
 
@@ -71,11 +73,7 @@ class Replica:
         self._link = link
         self._admission = Admission(identity, job, timing, link)
         self._table: dict[int, tuple[str, int]] = {}  # rank -> host, pid
-        self._seq = 0
-        self._pending: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
-        self._over: list[
-            tuple[int, GroupError]
-        ] = []  # (last call that may end well, why)
+        self._pending = Pending()
         self._out: list[ReplicaInstruction] = []
         self._ended = False  # by a call after which there is none
         self._farewell: Message | None = None  # goes when every payload has gone
@@ -118,9 +116,9 @@ class Replica:
         Returns:
             The call's number.
         """
-        self._seq += 1
-        seq = self._seq
-        over = self._end_of(seq)
+        self._pending.seq += 1
+        seq = self._pending.seq
+        over = self._pending.end_of(seq)
         if over is not None:
             self._out.append(Fail(0, seq, over))
             return seq
@@ -133,7 +131,7 @@ class Replica:
             message.body = pack_fields(to_fields(error))
         else:
             message.payload = payload
-        self._pending[seq] = (operation.name, site)
+        self._pending.add(seq, operation.name, site)
         self._link.send(message)
         return seq
 
@@ -149,9 +147,8 @@ class Replica:
             stack: The whole stack of its main thread.
             seconds: Since when it has made or got no call.
         """
-        waiting = next(iter(self._pending.items()), None)
         fields = {
-            "waiting": "" if waiting is None else _describe(*waiting),
+            "waiting": str(self._pending),
             "where": where,
             "stack": stack,
             "seconds": seconds,
@@ -184,13 +181,13 @@ class Replica:
         if self.phase is not Phase.LEAVING:
             return self.phase is Phase.CLOSED
         told = self._farewell is None and self._link.idle
-        over = bool(self._ended or self._over) and not self._pending
+        over = (self._ended or self._pending.over) and not self._pending
         return told or (over and not self._admission.connected)  # nobody needs this BYE
 
     @property
     def over(self) -> bool:
         """Whether the group has ended for this replica."""
-        return bool(self._over)
+        return self._pending.over
 
     @property
     def acknowledged(self) -> int:
@@ -200,8 +197,9 @@ class Replica:
     # --- the connection ---------------------------------------------------
 
     def connected(self, now: float) -> None:
-        """A connection to rank 0 stands."""
-        self._out.append(Send(self._admission.connect(now)))
+        """A connection to rank 0 stands; one that is given up is of no use."""
+        if self.phase is not Phase.CLOSED:
+            self._out.append(Send(self._admission.connect(now)))
 
     def disconnected(self, now: float) -> None:
         """The connection is gone."""
@@ -233,6 +231,8 @@ class Replica:
     def receive(self, message: Message, now: float) -> None:
         """A message has come from rank 0."""
         self.heard = now
+        if self.phase is Phase.CLOSED:
+            return
         try:
             self._receive(message, now)
         except ProtocolError as error:
@@ -288,7 +288,7 @@ class Replica:
             raise ProtocolError(f"rank 0 does not send {kind.name}")
 
     def _deliver(self, message: Message) -> None:
-        if self._pending.pop(message.seq, None) is not None:
+        if self._pending.pop(message.seq) is not None:
             payload = message.payload
             value = payload if payload is not None and payload.parts else None
             self._out.append(Deliver(0, message.seq, value))
@@ -298,7 +298,7 @@ class Replica:
         error = from_fields(parse_fields(message.body))
         if not isinstance(error, CollectiveError):
             raise ProtocolError("a failure with an error of the group")
-        call = self._pending.pop(message.seq, None)
+        call = self._pending.pop(message.seq)
         if call is not None:  # each replica names its own line
             error.op, error.seq, error.site = call[0], message.seq, call[1]
             self._out.append(Fail(0, message.seq, error))
@@ -322,13 +322,7 @@ class Replica:
         error, after = from_fields(fields), fields.get("after")
         if type(after) is not int or not isinstance(error, GroupError):
             raise ProtocolError("an end of the group without its last call")
-        self._over.append((after, error))
-        for seq in [seq for seq in self._pending if seq > after]:
-            self._drop(seq, error)
-
-    def _end_of(self, seq: int) -> GroupError | None:
-        """Why this call cannot be made any more."""
-        return next((error for after, error in self._over if seq > after), None)
+        self._drop_after(after, error)
 
     def _lose(self, why: str, *, own: bool = False) -> None:
         """Rank 0 is gone, or this replica to it: nothing more will be decided."""
@@ -343,19 +337,13 @@ class Replica:
         if joining:
             self._out.append(Refused(RejectedError(why)))
         else:
-            self._over.append((0, error))
             self._out.append(Note(str(error), topic="over"))
-        for seq in list(self._pending):
-            self._drop(seq, error)
+            self._drop_after(0, error)
         self._link.close()
 
-    def _drop(self, seq: int, error: GroupError) -> None:
-        del self._pending[seq]
-        self._link.withdraw(0, seq)
-        self._out.append(Fail(0, seq, error))
-
-
-def _describe(seq: int, call: tuple[str, str]) -> str:
-    """A call of this replica, for people."""
-    name, site = call
-    return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"
+    def _drop_after(self, after: int, error: GroupError) -> None:
+        """Every later call ends with this error."""
+        for seq in self._pending.end(after, error):
+            self._pending.pop(seq)
+            self._link.withdraw(0, seq)
+            self._out.append(Fail(0, seq, error))

@@ -1,4 +1,4 @@
-"""The ZeroMQ sockets of a group, their options, and what their monitors say.
+"""The ZeroMQ sockets of a group, and their options.
 
 Rank 0 has a :class:`Router`, every other replica a :class:`Dealer`. Both belong to
 one thread at a time and have a context of their own. Nothing here blocks.
@@ -7,18 +7,17 @@ one thread at a time and have a context of their own. Nothing here blocks.
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from zcoll import security
 from zcoll.errors import ConfigurationError
 from zcoll.transport import ipc
 from zcoll.transport.clogs import Clogs
+from zcoll.transport.monitor import Monitor
 from zcoll.wire import MAX_FRAME, Buffer
 
 if TYPE_CHECKING:
@@ -26,25 +25,13 @@ if TYPE_CHECKING:
 
     from zcoll.security import Keys
     from zcoll.transport.address import Place
+    from zcoll.transport.monitor import Event
 
 _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
 _NOW = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
-
-# Not EVENT_HANDSHAKE_FAILED_PROTOCOL: libzmq 4.3.5 also reports a corrupted message
-# by it, and by doing so overwrites the errno by which it would end the connection.
-# That then stands deaf, and the next heartbeat after its end aborts the process.
-_OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
-_WATCHED = (
-    _OPENED
-    | zmq.EVENT_CONNECT_RETRIED
-    | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_DISCONNECTED
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +52,6 @@ class Heartbeat:
         return self.interval + self.timeout
 
 
-class Event(enum.Enum):
-    """What happened to a connection."""
-
-    CONNECTED = "connected"
-    DISCONNECTED = "disconnected"
-    REFUSED = "refused"  # the handshake failed
-    RETRYING = "retrying"  # libzmq will connect again
-
-
 class _Socket:
     """A socket with a context and a monitor of its own."""
 
@@ -81,20 +59,12 @@ class _Socket:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
         self._set_common_options(heartbeat)
-        endpoint = f"inproc://monitor-{id(self)}"
-        self.socket.monitor(endpoint, _WATCHED)
-        self.monitor = self._context.socket(zmq.PAIR)
-        # An undrained monitor would freeze libzmq's own thread at its high-water
-        # mark, and with it all connections.
-        self.monitor.rcvhwm = 0
-        self.monitor.linger = 0
-        self.monitor.connect(endpoint)
-        self._shaking = 0  # connections whose handshake has not ended
-        self._clogs = (
-            Clogs(place.endpoint.removeprefix("ipc://"), heartbeat.limit)
-            if place.kind == "ipc"
-            else None
-        )
+        clogs = None
+        if place.kind == "ipc":
+            clogs = Clogs(place.endpoint.removeprefix("ipc://"), heartbeat.limit)
+        self._clogs = clogs
+        self._monitor = Monitor(self._context, self.socket, clogs)
+        self.monitor = self._monitor.socket
 
     def _set_common_options(self, heartbeat: Heartbeat) -> None:
         options = {
@@ -126,32 +96,7 @@ class _Socket:
 
     def events(self) -> list[Event]:
         """Drain the monitor. It does not tell to which connection it happened."""
-        events = []
-        while self.monitor.poll(0):
-            told = recv_monitor_message(self.monitor, zmq.NOBLOCK)
-            code = told["event"]
-            self._watch(code, told["value"])
-            if code & _OPENED:
-                self._shaking += 1
-            elif code == zmq.EVENT_CONNECT_RETRIED:
-                events.append(Event.RETRYING)
-            elif code == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._shaking = max(0, self._shaking - 1)
-                events.append(Event.CONNECTED)
-            else:
-                if self._shaking:  # libzmq does not tell every failed handshake
-                    self._shaking -= 1
-                    events.append(Event.REFUSED)
-                if code == zmq.EVENT_DISCONNECTED:
-                    events.append(Event.DISCONNECTED)
-        return events
-
-    def _watch(self, code: int, fd: int) -> None:
-        """Keep a list of the connections whose peers may stop reading."""
-        if self._clogs is not None and code & _OPENED:
-            self._clogs.opened(fd)
-        elif self._clogs is not None and code == zmq.EVENT_DISCONNECTED:
-            self._clogs.closed(fd)
+        return self._monitor.events()
 
     def cut_clogged(self, now: float) -> None:
         """End connections whose peers have not taken anything for too long."""
@@ -160,9 +105,7 @@ class _Socket:
 
     def close(self) -> None:
         """Close everything; bounded by the linger of the last messages."""
-        with contextlib.suppress(zmq.ZMQError):
-            # Before its PAIR is closed, or libzmq's thread would wait for ever.
-            self.socket.disable_monitor()
+        self._monitor.close()
         self._context.destroy()
 
 

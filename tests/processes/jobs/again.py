@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -11,7 +12,7 @@ from report import report
 
 import zcoll
 
-ROUNDS = 50
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 50
 WARM = 5  # rounds after which everything that is made once is there
 
 

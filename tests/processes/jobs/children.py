@@ -38,7 +38,7 @@ def main() -> None:
     ]
     for process in children:
         process.start()
-    found = receiver.recv() if receiver.poll(30) else None
+    found = receiver.recv() if receiver.poll(20) else None
     for process in children:
         process.join()
     report(

@@ -1,0 +1,52 @@
+"""The calls of one replica: which have not ended, and from which on none will."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zcoll.errors import GroupError
+
+
+class Pending:
+    """Numbers a replica's calls, and keeps those that have not ended.
+
+    Attributes:
+        seq: The number of the last call.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._calls: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
+        self._over: list[tuple[int, GroupError]] = []  # last call that may end well
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, seq: int, name: str, site: str) -> None:
+        """A call is on its way."""
+        self._calls[seq] = (name, site)
+
+    def pop(self, seq: int) -> tuple[str, str] | None:
+        """A call has ended: its operation and its site, unless it had before."""
+        return self._calls.pop(seq, None)
+
+    def end(self, after: int, error: GroupError) -> list[int]:
+        """The group is over after this call: the calls that end with it."""
+        self._over.append((after, error))
+        return [seq for seq in self._calls if seq > after]
+
+    def end_of(self, seq: int) -> GroupError | None:
+        """Why this call cannot be made any more."""
+        return next((error for after, error in self._over if seq > after), None)
+
+    @property
+    def over(self) -> bool:
+        """Whether the group has ended."""
+        return bool(self._over)
+
+    def __str__(self) -> str:
+        """The first call that has not ended, for people."""
+        for seq, (name, site) in self._calls.items():
+            return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"
+        return ""
