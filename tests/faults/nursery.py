@@ -98,6 +98,7 @@ def main() -> None:
     """Import what puppets need, and let them be made."""
     # For the children. Each of them imports this module.
     import faults.acts  # noqa: PLC0415
+    import faults.acts_errors  # noqa: PLC0415
     import faults.acts_reports  # noqa: PLC0415
     import faults.acts_threads  # noqa: F401, PLC0415
 
