@@ -18,6 +18,7 @@ if sys.platform == "win32":
     )
 
 from zcoll.absence import Absence, Whereabouts
+from zcoll.codec import plain_loads
 from zcoll.collective import (
     abort,
     allreduce,
@@ -102,6 +103,7 @@ __all__ = [
     "initialize",
     "is_initialized",
     "num_replicas",
+    "plain_loads",
     "replica_rank",
     "teardown",
     "world",

@@ -12,15 +12,16 @@ import io
 import pickle
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import cloudpickle
 
+from zcoll import plain
 from zcoll.callsite import is_own
 from zcoll.wire import Buffer, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 PROTOCOL = 5
 OUT_OF_BAND = 64 * 1024  # bytes; smaller buffers are cheaper inside the stream
@@ -29,6 +30,13 @@ MAX_BUFFERS = 10_000  # out-of-band buffers of one value; the rest stays inside
 # What pickle says of things that cloudpickle may know how to pickle: lambdas,
 # local classes, functions of modules that are not importable.
 _REFUSALS = (pickle.PicklingError, AttributeError, TypeError)
+
+
+class Loads(Protocol):
+    """What ``loads=`` takes: a function like :func:`pickle.loads`."""
+
+    def __call__(self, data: Buffer, /, *, buffers: Iterable[Any]) -> Any:
+        """Make the object of a pickle and its out-of-band buffers."""
 
 
 def encode(value: Any) -> Payload:
@@ -101,13 +109,14 @@ def _thawing(pickler: Callable[..., pickle.Pickler]) -> Callable[..., pickle.Pic
     return Thawing
 
 
-def decode(payload: Payload) -> Any:
+def decode(payload: Payload, loads: Loads | None = None) -> Any:
     """Unpickle a payload into a fresh object.
 
     Args:
         payload: What :func:`encode` made, from a trusted replica. Its
             ``bytearray`` parts become the memory of the result; all others are
             copied.
+        loads: What unpickles it, instead of :func:`pickle.loads`.
 
     Returns:
         The object. Its arrays are writable.
@@ -119,7 +128,95 @@ def decode(payload: Payload) -> Any:
     buffers = [
         part if isinstance(part, bytearray) else bytearray(part) for part in rest
     ]
+    if loads is not None:
+        return loads(stream, buffers=buffers)
     return pickle.loads(stream, buffers=buffers)  # noqa: S301 - trusted: see above
+
+
+# All that a pickle of plain data in protocol 5 consists of.
+_OPCODES = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP),
+    *(pickle.POP_MARK, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
+    *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.LONG4),
+    *(pickle.BINFLOAT, pickle.SHORT_BINUNICODE, pickle.BINUNICODE),
+    *(pickle.BINUNICODE8, pickle.SHORT_BINBYTES, pickle.BINBYTES, pickle.BINBYTES8),
+    *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
+    *(pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT),
+    *(pickle.SETITEM, pickle.SETITEMS, pickle.EMPTY_SET, pickle.ADDITEMS),
+    *(pickle.FROZENSET, pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1),
+    *(pickle.TUPLE2, pickle.TUPLE3, pickle.BINGET, pickle.LONG_BINGET),
+    *(pickle.STACK_GLOBAL, pickle.REDUCE),
+)
+
+
+class _Named(Exception):  # noqa: N818 - a finding, not an error
+    """A pickle names a function or class."""
+
+
+class _Nameless(pickle.Unpickler):
+    """Takes data without any name, as fast as pickle itself."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise _Named
+
+
+class _Opcodes(dict[int, Any]):
+    def __missing__(self, code: int) -> NoReturn:
+        raise plain.NotPlainError(f"plain data has no pickle opcode {code}")
+
+
+_Unpickler: Any = pickle._Unpickler  # the one in Python: its steps can be replaced
+
+
+class _Plain(_Unpickler):  # type: ignore[misc]
+    """Takes plain data and NumPy arrays. What it calls is checked before."""
+
+    dispatch = _Opcodes({code[0]: _Unpickler.dispatch[code[0]] for code in _OPCODES})
+
+    def find_class(self, module: str, name: str) -> Any:
+        return plain.resolve(module, name)
+
+    def _memoize(self) -> None:
+        if isinstance(self.stack[-1], plain.Array):
+            self.stack[-1].place = len(self.memo)
+        self.load_memoize()
+
+    def _build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if not isinstance(target, plain.Array | plain.Dtype):
+            raise plain.NotPlainError("a pickle that changes what is no plain data")
+        self.stack[-1] = built = target.build(state)
+        if isinstance(target, plain.Array) and target.place is not None:
+            self.memo[target.place] = built
+
+    dispatch[pickle.MEMOIZE[0]] = _memoize
+    dispatch[pickle.BUILD[0]] = _build
+
+
+def plain_loads(data: Buffer, /, *, buffers: Iterable[Any] = ()) -> Any:
+    """Unpickle plain data and NumPy arrays, and nothing else.
+
+    For ``loads=`` of :func:`zcoll.initialize` and :func:`zcoll.connect`. It takes
+    numbers, booleans, text, bytes, tuples, lists, dicts, sets, dates, decimals,
+    fractions, the containers of :mod:`collections`, and NumPy's arrays and scalars
+    of numbers, booleans, text, bytes and dates. It refuses your own classes and
+    functions, arrays of objects, and structured arrays.
+
+    A pickle that it takes runs no code of the sender. It may still exhaust memory
+    or time, and what your program does with the values is your program's matter.
+
+    Args:
+        data: A pickle of protocol 5.
+        buffers: Its out-of-band buffers.
+
+    Raises:
+        Exception: It is something else, or no pickle at all.
+    """
+    held = list(buffers)  # the first try may take some
+    try:
+        return _Nameless(io.BytesIO(data), buffers=held).load()
+    except _Named:
+        return _Plain(io.BytesIO(data), buffers=held).load()
 
 
 def describe(error: BaseException) -> str:

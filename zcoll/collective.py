@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from zcoll.codec import Loads
     from zcoll.futures import Future
     from zcoll.launchers.settings import Tuning
 
@@ -33,6 +34,7 @@ def initialize(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    loads: Loads | None = None,
     **tuning: Unpack[Tuning],
 ) -> None:
     """Join the default group, and wait until it is complete.
@@ -58,6 +60,7 @@ def initialize(
             timeout=timeout,
             bind_addr=bind_addr,
             job_id=job_id,
+            loads=loads,
             **tuning,
         )
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from zcoll.codec import Loads
     from zcoll.futures import Future
     from zcoll.launchers.settings import Settings, Tuning
     from zcoll.operations import Operation
@@ -320,6 +321,7 @@ def connect(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    loads: Loads | None = None,
     **tuning: Unpack[Tuning],
 ) -> Communicator:
     """Join a group, and wait until it is complete.
@@ -340,7 +342,10 @@ def connect(
         bind_addr: Where rank 0 listens, if its host does not have ``master_addr``.
             It also comes from ``ZCOLL_BIND_ADDR``.
         job_id: A name; replicas of another job are refused. It also comes from
-            ``ZCOLL_JOB_ID``.
+            ``ZCOLL_JOB_ID``, or from AdaptDL's job and its number of restarts.
+        loads: Unpickles values and results here, instead of ``pickle.loads``, and
+            is called like it: ``loads(data, buffers=buffers)``.
+            :func:`zcoll.plain_loads` takes plain data and NumPy arrays only.
         tuning: What few programs need: see :class:`zcoll.Tuning`.
 
     Returns:
@@ -362,6 +367,7 @@ def connect(
         timeout=timeout,
         bind_addr=bind_addr,
         job_id=job_id,
+        loads=loads,
         **tuning,
     )
     return Communicator(join(settings), settings)

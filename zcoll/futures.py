@@ -23,7 +23,13 @@ T = TypeVar("T")
 
 
 class Owner(Protocol):
-    """What a future needs of the engine that made it."""
+    """What a future needs of the engine that made it.
+
+    Attributes:
+        loads: What unpickles results, instead of :func:`pickle.loads`.
+    """
+
+    loads: codec.Loads | None
 
     def check_process(self) -> None:
         """Refuse to wait in a forked child."""
@@ -165,7 +171,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             if payload is None:
                 return
             try:
-                self._value = codec.decode(payload)
+                self._value = codec.decode(payload, self._owner.loads)
             except Exception as error:
                 self._decode_error = DecodeError(
                     f"its result cannot be unpickled here: {codec.describe(error)}",

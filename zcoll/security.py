@@ -91,7 +91,7 @@ class Secret:
             size = f"too short ({len(value)} bytes)" if value else "empty"
             raise ConfigurationError(
                 f"{source} is {size}: it needs at least {MINIMUM} bytes. Make a good"
-                " one by: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                " one by: zcoll secret"
             )
         return cls(value)
 

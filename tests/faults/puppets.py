@@ -18,13 +18,15 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from job import ROOT, clean_environment
 from launch import is_running, wait_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 LIMIT = 30.0  # seconds for whatever must happen some time
 ENDS = ("ended", "failed", "gone")  # of an act
@@ -115,10 +117,11 @@ class Puppet:
                 return
             assert news.name not in ENDS, f"{news.name}: {news.value!r}\n{self.errors}"
 
-    def do(self, act: Callable[..., Any], *arguments: Any) -> Any:
+    def do(self, act: Callable[..., T], *arguments: Any) -> T:
         """Let it do something, and give what comes of it."""
         self.tell(act, *arguments)
-        return self.expect("ended").value
+        result: T = self.expect("ended").value
+        return result
 
     def signal(self, number: int) -> float:
         """Send it a signal, and give the time."""

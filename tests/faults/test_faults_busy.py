@@ -47,7 +47,9 @@ def test_rank_0_is_not_lost_in_a_long_reduce_function(
             puppet.tell(acts.reduce_slowly, seconds, hold)
         group.puppets[0].expect("reducing")
         if not hold:
-            assert "in reduce function" in look(group).status.call.text
+            call = look(group).status.call
+            assert call is not None
+            assert "in reduce function" in call.text
             group.tell_to_join(1, late)
             error = late.expect("failed").value
             assert isinstance(error, zcoll.RejectedError)

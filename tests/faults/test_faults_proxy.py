@@ -182,6 +182,18 @@ def test_a_changed_byte_of_a_large_payload_is_noticed(way: str, place: int) -> N
     assert proxy.reached == 2
 
 
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_changed_byte_ends_the_connection_at_once(way: str) -> None:
+    """With the default heartbeats, by which it would end in 12 s."""
+    place = MEBI + 3000
+    fault = Fault(flip_up=place) if way == "up" else Fault(flip_down=place)
+    with proxied(2, only_first(fault)) as (proxy, crew):
+        started = time.monotonic()
+        assert crew.run(lambda comm: add_arrays(comm, 3 * MEBI)) == [True] * 2
+        assert time.monotonic() - started < 6
+    assert proxy.reached == 2
+
+
 def test_many_changed_bytes() -> None:
     """Every connection is spoilt a little later than the one before."""
 

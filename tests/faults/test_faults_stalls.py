@@ -70,7 +70,9 @@ def test_a_replica_in_user_code_is_named_with_its_line(
             assert "in load_batch" in stack
             assert "in dance" in stack
             warning(puppet, "is in user code")  # and again
-        assert look(group).status.call.missing == [missing]
+        call = look(group).status.call
+        assert call is not None
+        assert call.missing == [missing]
         lazy.signal(signal.SIGUSR1)
         lazy.expect("ended")
         lazy.tell(acts.barrier)
@@ -96,7 +98,7 @@ def test_a_timeout_has_the_report_as_fields(
             assert (absence.rank, absence.pid) == (missing, lazy.pid)
             assert absence.state is Whereabouts.IN_USER_CODE
             assert "load_batch" in absence.where
-            assert "acts.py:" in absence.where
+            assert "acts_reports.py:" in absence.where
             assert "in load_batch" in absence.stack
             assert "allreduce(), call 1" in absence.last_call
             assert str(absence) in text

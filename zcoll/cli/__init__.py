@@ -32,6 +32,11 @@ _SUBCOMMANDS = {
         "run",
         "Start a job of several replicas on this machine.",
     ),
+    "secret": _Entry(
+        "zcoll.cli.secret",
+        "secret",
+        "Make a secret for a group.",
+    ),
 }
 
 

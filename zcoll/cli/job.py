@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zcoll.cli.output import Outlet, Pump, prefix_of
@@ -35,7 +35,7 @@ class Job:
     """
 
     command: Sequence[str]
-    environments: Mapping[int, Mapping[str, str]]
+    environments: Mapping[int, Mapping[str, str]] = field(repr=False)  # has the secret
     listener: socket.socket | None
     report: Path
     grace: float

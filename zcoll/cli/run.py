@@ -8,8 +8,9 @@ import socket
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,10 +29,11 @@ _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1024
 
 
-class MeetingPoint(NamedTuple):
+@dataclass(frozen=True)
+class MeetingPoint:
     """Where the group meets: variables for all, and rank 0's socket."""
 
-    variables: dict[str, str]
+    variables: dict[str, str] = field(repr=False)  # the secret may be among them
     listener: socket.socket | None
 
 

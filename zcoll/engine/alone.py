@@ -12,6 +12,7 @@ from zcoll.worker import user_code
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zcoll.codec import Loads
     from zcoll.engine.engine import Request
     from zcoll.operations import Operation
     from zcoll.protocol.events import Identity
@@ -23,10 +24,12 @@ class Alone:
 
     Args:
         identity: Who this replica is.
+        loads: What unpickles values, or None for pickle.
     """
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, loads: Loads | None) -> None:
         self.identity = identity
+        self.loads = loads
         self._calls = 0
         self._left = False
         self._aborted: str | None = None

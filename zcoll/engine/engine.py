@@ -40,6 +40,7 @@ from zcoll.worker import Worker, in_user_code
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zcoll.codec import Loads
     from zcoll.errors import CollectiveTimeoutError, EncodeError
     from zcoll.launchers.settings import Liveness
     from zcoll.operations import Operation
@@ -86,18 +87,26 @@ class Engine(Loop):
         replica: Its machine.
         place: Where rank 0 listens.
         liveness: How soon to warn, and how many calls may be in flight.
+        loads: What unpickles values, or None for pickle.
 
     Attributes:
         identity: Who this replica is.
+        loads: As given.
         joined: Set when the group is complete, or will not come together.
         refusal: Why it will not, or None.
     """
 
     def __init__(
-        self, identity: Identity, replica: Replica, place: Place, liveness: Liveness
+        self,
+        identity: Identity,
+        replica: Replica,
+        place: Place,
+        liveness: Liveness,
+        loads: Loads | None,
     ) -> None:
         super().__init__()
         self.identity = identity
+        self.loads = loads
         self.joined = threading.Event()
         self.refusal: ZcollError | None = None
         self._replica = replica

@@ -18,6 +18,7 @@ from zcoll.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zcoll.codec import Loads
     from zcoll.errors import CollectiveError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
@@ -42,10 +43,11 @@ class Hub(Engine):
         replica: Replica,
         place: Place,
         liveness: Liveness,
+        loads: Loads | None,
         coordinator: Coordinator,
         router: Router,
     ) -> None:
-        super().__init__(identity, replica, place, liveness)
+        super().__init__(identity, replica, place, liveness, loads)
         self._coordinator = coordinator
         self._router = router
         self._reductions: dict[int, Reduction] = {}  # by seq; the folder's own
@@ -171,7 +173,7 @@ class Hub(Engine):
         reduction = self._reductions.pop(fold.seq, None) or Reduction(reduce_fn)
         for rank, payload in fold.operands:
             try:
-                operand = codec.decode(payload)
+                operand = codec.decode(payload, self.loads)
             except BaseException as error:
                 text = (
                     f"its value cannot be unpickled at rank 0: {codec.describe(error)}"

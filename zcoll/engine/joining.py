@@ -53,7 +53,7 @@ def join(settings: Settings) -> Hub | Spoke | Alone:
         python=platform.python_version(),
     )
     if settings.num_replicas == 1:
-        return Alone(identity)
+        return Alone(identity, settings.loads)
     deadline = time.monotonic() + settings.timeout
     attempt = _open_hub if settings.rank == 0 else _open_spoke
     engine, place = attempt(settings, identity, deadline)
@@ -105,7 +105,16 @@ def _open_hub(
     replica = Replica(identity, settings.job, timing, LocalLink())
     session = secrets.randbits(63) | 1
     coordinator = Coordinator(identity, session, settings.job, timing)
-    return Hub(identity, replica, place, settings.liveness, coordinator, router), place
+    hub = Hub(
+        identity,
+        replica,
+        place,
+        settings.liveness,
+        settings.loads,
+        coordinator,
+        router,
+    )
+    return hub, place
 
 
 def _open_spoke(
@@ -123,7 +132,8 @@ def _open_spoke(
     timing, heartbeat = _timing(settings, place), _heartbeat(settings)
     replica = Replica(identity, settings.job, timing, Link(grants=True))
     dealer = Dealer(place, keys, heartbeat)
-    return Spoke(identity, replica, place, settings.liveness, dealer), place
+    spoke = Spoke(identity, replica, place, settings.liveness, settings.loads, dealer)
+    return spoke, place
 
 
 def _inherited(settings: Settings, place: Place) -> socket.socket | None:

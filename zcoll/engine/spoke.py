@@ -14,6 +14,7 @@ from zcoll.transport.monitor import Event
 from zcoll.wire import pack, parse
 
 if TYPE_CHECKING:
+    from zcoll.codec import Loads
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
@@ -39,9 +40,10 @@ class Spoke(Engine):
         replica: Replica,
         place: Place,
         liveness: Liveness,
+        loads: Loads | None,
         dealer: Dealer,
     ) -> None:
-        super().__init__(identity, replica, place, liveness)
+        super().__init__(identity, replica, place, liveness, loads)
         self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
         self.connected = False
         self._broken_at: float | None = None

@@ -97,12 +97,13 @@ def _check_secret(
                 "not rank 0 of this group: check the master address and port"
             )
     if place.kind == "ipc":
-        other = Place("tcp", "127.0.0.1", place.port)
-        if look(other, LOOK_TIMEOUT) is Finding.CURVE:
-            raise AuthenticationError(
-                f"rank 0 has a secret (it listens at {other}), this replica has none: "
-                "set ZCOLL_SECRET or ZCOLL_SECRET_FILE to the same value here"
-            )
+        for host in ("127.0.0.1", "::1"):
+            other = Place("tcp", host, place.port)
+            if look(other, LOOK_TIMEOUT) is Finding.CURVE:
+                raise AuthenticationError(
+                    f"rank 0 has a secret (it listens at {other}), this replica has "
+                    "none: set ZCOLL_SECRET or ZCOLL_SECRET_FILE to the same value here"
+                )
     elif place.loopback:
         other = Place("ipc", "", place.port)
         if look(other, LOOK_TIMEOUT) is Finding.NULL:

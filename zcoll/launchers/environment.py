@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from zcoll.codec import Loads
+
 DEFAULT_ADDR = "0.0.0.0"  # noqa: S104 - AdaptDL's; without a secret: this host only
 DEFAULT_TIMEOUT = 300.0  # seconds for the group to come together
 
@@ -87,6 +89,7 @@ def read_settings(
     timeout: float | None = None,
     bind_addr: str | None = None,
     job_id: str | None = None,
+    loads: Loads | None = None,
     **tuning: Unpack[Tuning],
 ) -> Settings:
     """Put arguments, environment and defaults together, and check them.
@@ -108,7 +111,10 @@ def read_settings(
     if size > 1:
         _check_master(address, *port, secret=found_secret is not None)
     bind = bind_addr or (source.text("ZCOLL_BIND_ADDR") or (None,))[0]
-    job = job_id or (source.text("ZCOLL_JOB_ID", "ADAPTDL_JOB_ID") or ("",))[0]
+    if loads is not None and not callable(loads):
+        raise ConfigurationError(
+            f"loads must be a function like pickle.loads, not {loads!r}"
+        )
     limit = DEFAULT_TIMEOUT if timeout is None else check_seconds(timeout, "timeout")
     fd = source.integer(None, "", "ZCOLL_LISTEN_FD")
     given_by_launcher = master_addr is None and master_port is None
@@ -119,12 +125,13 @@ def read_settings(
         num_replicas=size,
         secret=found_secret,
         bind_addr=bind,
-        job=job,
+        job=_job(source, job_id),
         timeout=limit,
         call_timeout=check_timeout(source.seconds(None, "", "ZCOLL_TIMEOUT")),
         liveness=_liveness(source, **tuning),
         listen_fd=fd[0] if fd is not None and given_by_launcher and rank == 0 else None,
         report_dir=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
+        loads=loads,
     )
 
 
@@ -175,6 +182,18 @@ def _place_in_group(
             f"{total - 1}"
         )
     return number, total
+
+
+def _job(source: _Source, job_id: str | None) -> str:
+    """The job's name; one that was started again is another job."""
+    found = source.text("ZCOLL_JOB_ID")
+    if job_id is not None or found is not None:
+        return job_id if job_id is not None else (found or ("",))[0]
+    found = source.text("ADAPTDL_JOB_ID")
+    if found is None:
+        return ""
+    restarts = source.text("ADAPTDL_NUM_RESTARTS")
+    return found[0] if restarts is None else f"{found[0]}, restart {restarts[0]}"
 
 
 def _liveness(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from zcoll.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from zcoll.codec import Loads
     from zcoll.security import Secret
 
 MIN_HEARTBEAT = 0.05  # seconds
@@ -94,6 +95,7 @@ class Settings:
         liveness: How soon silence means loss.
         listen_fd: A listening socket that a launcher has handed over, or None.
         report_dir: Where ``zcoll run`` reads how a replica ended, or None.
+        loads: What unpickles values, or None for pickle.
     """
 
     master_addr: str
@@ -108,6 +110,7 @@ class Settings:
     liveness: Liveness
     listen_fd: int | None
     report_dir: str | None
+    loads: Loads | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
 from zcoll.protocol.identities import read_identity
 from zcoll.protocol.link import Link, LocalLink
@@ -13,6 +14,8 @@ from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+MAX_HELLO = 64 * 1024  # bytes that are read of somebody who has not been admitted
 
 
 class State(enum.Enum):
@@ -117,6 +120,8 @@ class Membership:
         Raises:
             ProtocolError: The HELLO is none.
         """
+        if len(message.body) > MAX_HELLO:
+            raise ProtocolError(f"a HELLO of {len(message.body)} bytes")
         fields = parse_fields(message.body)
         identity = read_identity(fields)
         refusal = self._objection(identity, fields)

@@ -14,7 +14,7 @@ import os
 import select
 import socket
 
-_LOOKS = 8  # how often, within the limit, connections are looked at
+_LOOKS = 16  # how often, within the limit, connections are looked at
 
 
 class Clogs:

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from zcoll.transport.address import Place
     from zcoll.transport.monitor import Event
 
+_LEAST_LIBZMQ = (4, 3, 3)  # older ones have CVE-2019-6250, 2019-13132, 2020-15166
 _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
 _NOW = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_MOST_FRAMES = 3  # of a message, with the peer's id; one more is refused by the parser
+_PROMPT = 0.96  # of the promised times; the rest is for whoever has to act on it
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
 
@@ -49,13 +52,18 @@ class Heartbeat:
     @property
     def limit(self) -> float:
         """Seconds in which silence is noticed."""
-        return self.interval + self.timeout
+        return _PROMPT * (self.interval + self.timeout)
 
 
 class _Socket:
     """A socket with a context and a monitor of its own."""
 
     def __init__(self, kind: int, place: Place, heartbeat: Heartbeat) -> None:
+        if zmq.zmq_version_info() < _LEAST_LIBZMQ:
+            raise ConfigurationError(
+                f"pyzmq uses libzmq {zmq.zmq_version()}, which strangers can crash: "
+                "install a pyzmq wheel of version 26 or newer"
+            )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
         self._set_common_options(heartbeat)
@@ -71,12 +79,24 @@ class _Socket:
             zmq.LINGER: 0,  # closing never waits for a dead peer
             zmq.SNDHWM: 0,  # nothing is dropped or blocked in ZeroMQ: zcoll's own
             zmq.RCVHWM: 0,  # windows and grants bound what is on the way
-            zmq.MAXMSGSIZE: MAX_FRAME,  # a stranger cannot make us hold gigabytes
-            zmq.HANDSHAKE_IVL: 10_000,  # half-open connections are cut
+            # A stranger cannot make us hold gigabytes: it is checked before the
+            # handshake too, and before anything is allocated.
+            zmq.MAXMSGSIZE: MAX_FRAME,
+            # Half-open connections, and those that dribble, do not hold descriptors.
+            zmq.HANDSHAKE_IVL: 10_000,
+            # Firewalls and address translators do not forget an idle connection, and
+            # the kernel notices one that is gone while libzmq has not begun to ask.
+            zmq.TCP_KEEPALIVE: 1,
+            zmq.TCP_KEEPALIVE_IDLE: 30,
+            zmq.TCP_KEEPALIVE_INTVL: 5,
+            zmq.TCP_KEEPALIVE_CNT: 3,
+            # A peer that is stopped or cut off is noticed; see Heartbeat.
             zmq.HEARTBEAT_IVL: int(heartbeat.interval * 1000),
-            zmq.HEARTBEAT_TIMEOUT: int(heartbeat.timeout * 1000),
+            # A little less, so that whatever follows from it is in time.
+            zmq.HEARTBEAT_TIMEOUT: int(heartbeat.timeout * 980),
             zmq.HEARTBEAT_TTL: int(heartbeat.limit * 1000),
-            zmq.TCP_MAXRT: int(heartbeat.limit * 1000),  # see Clogs
+            # See Clogs. The kernel looks only now and then, and so a little late.
+            zmq.TCP_MAXRT: int((heartbeat.timeout + heartbeat.interval / 2) * 1000),
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
@@ -88,7 +108,9 @@ class _Socket:
         except zmq.Again:
             return None
         while self.socket.getsockopt(zmq.RCVMORE):
-            if len(frames) < 2:
+            if len(frames) > _MOST_FRAMES:
+                self.socket.recv(_NOW, copy=False)  # no message of zcoll: not kept
+            elif len(frames) < 2:
                 frames.append(self.socket.recv(_NOW))
             else:
                 frames.append(self.socket.recv(_NOW, copy=False).buffer)
@@ -136,7 +158,7 @@ class Router(_Socket):
         options = {
             zmq.ROUTER_MANDATORY: 1,  # a send says when its peer is gone
             zmq.ROUTER_HANDOVER: 0,  # nobody takes over another's routing id
-            zmq.BACKLOG: 1024,  # a thousand replicas may knock at once
+            zmq.BACKLOG: 1024,  # many may knock at once, and none has to try again
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)
@@ -227,9 +249,10 @@ class Dealer(_Socket):
             # Nothing is queued for a connection that does not stand, so nothing
             # stale reaches a rank 0 that was started again.
             zmq.IMMEDIATE: 1,
+            # Soon enough for the reconnect window, and no flood while rank 0 is down.
             zmq.RECONNECT_IVL: 50,
             zmq.RECONNECT_IVL_MAX: 500,
-            zmq.CONNECT_TIMEOUT: 1500,
+            zmq.CONNECT_TIMEOUT: 1500,  # a host that is silent is asked again
         }
         for option, value in options.items():
             self.socket.setsockopt(option, value)

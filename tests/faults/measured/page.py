@@ -1,4 +1,5 @@
 """Writes the page of the table."""
+# ruff: noqa: E501 - the lines of a page may be longer than those of a program
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from faults.measured import errors, losses
+from faults.measured import connections, errors, losses
 from faults.measured.row import Row
 
-MODULES = (losses, errors)
+MODULES = (losses, connections, errors)
 
 
 def all_rows() -> list[Row]:
