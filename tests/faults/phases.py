@@ -13,6 +13,7 @@ from ports import ipc_port, tcp_port
 
 import zcoll
 from zcoll.launchers.settings import Liveness
+from zcoll.transport.ipc import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,8 +60,14 @@ class Way:
     @contextlib.contextmanager
     def port(self) -> Iterator[int]:
         """A port for one group."""
-        with contextlib.ExitStack() as held:
-            yield tcp_port() if self.secret else held.enter_context(ipc_port())
+        if self.secret:
+            yield tcp_port()
+            return
+        with ipc_port() as port:
+            yield port
+            path = path_of(port)  # a rank 0 that was killed has left its files
+            for left in (path, path.with_name(f"{port}.lock")):
+                left.unlink(missing_ok=True)
 
 
 class Group:
