@@ -15,7 +15,8 @@ class Whereabouts(enum.Enum):
     NEVER_JOINED = "never joined"
     GONE = "gone"  # it left, or was lost
     DISCONNECTED = "disconnected"  # its connection is down
-    NOT_RESPONDING = "not responding"  # no sign of life: host or interpreter
+    SILENT = "silent"  # no sign of life: its host, its process or its interpreter
+    STUCK = "stuck"  # its process is there, its interpreter does not respond
     IN_USER_CODE = "in user code"
     WAITING = "waiting"  # in another call
     THERE = "there"  # it was heard of, and has not said more
@@ -30,7 +31,7 @@ class Absence:
         host: Its host, or "" if it never joined.
         pid: Its process, or 0.
         state: Where it is.
-        seconds: For how long; for ``THERE`` and ``NOT_RESPONDING`` since it was
+        seconds: For how long; for ``THERE``, ``SILENT`` and ``STUCK`` since it was
             last heard of.
         where: Its line of user code, as ``file:line function``, or the other call.
         last_call: What it called last, and where.
@@ -61,9 +62,13 @@ class Absence:
             Whereabouts.NEVER_JOINED: "has never joined",
             Whereabouts.GONE: "is gone",
             Whereabouts.DISCONNECTED: f"has been disconnected {age}",
-            Whereabouts.NOT_RESPONDING: (
+            Whereabouts.SILENT: (
                 f"has given no sign of life {age}: its host is silent, it is stopped, "
                 "or its interpreter is stuck"
+            ),
+            Whereabouts.STUCK: (
+                f"is alive, but its interpreter has not responded {age}: a C call that "
+                "holds the lock, perhaps"
             ),
             Whereabouts.IN_USER_CODE: f"is in user code at {self.where} {age}",
             Whereabouts.WAITING: f"waits in {self.where} {age}",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import sysconfig
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
 
+_LIBRARIES = tuple(
+    sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")
+)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -24,6 +28,22 @@ def site_of(frame: FrameType) -> str:
         frame = frame.f_back
     code = frame.f_code
     return f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}"
+
+
+def program_site(frame: FrameType) -> str:
+    """The innermost line of a stack that is the program's own, if one is.
+
+    That of a library which it called says less: ``threading.py:331 wait``.
+    """
+    inner: FrameType | None = frame
+    while inner is not None and _is_library(inner.f_code.co_filename):
+        inner = inner.f_back
+    return site_of(frame if inner is None else inner)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_library(path: str) -> bool:
+    return path.startswith((_PACKAGE, "<frozen ", *_LIBRARIES))
 
 
 def is_own(frame: FrameType) -> bool:

@@ -31,7 +31,7 @@ def test_an_absence_comes_back_from_its_fields(state: Whereabouts) -> None:
         (Whereabouts.GONE, f"is gone{LAST}"),
         (Whereabouts.DISCONNECTED, f"has been disconnected for 41.2 s{LAST}"),
         (
-            Whereabouts.NOT_RESPONDING,
+            Whereabouts.SILENT,
             (
                 "has given no sign of life for 41.2 s: its host is silent, it is "
                 f"stopped, or its interpreter is stuck{LAST}"

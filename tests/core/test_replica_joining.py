@@ -177,7 +177,7 @@ def test_calls_that_were_under_no_end_say_that_rank_0_is_lost() -> None:
     assert fail.seq == 1
     assert str(fail.error) == (
         "replica 0 (node, pid 7) is lost: its connection is gone; last heard of "
-        "3.0 s ago"
+        "3.0 s ago; the last call that it decided was none"
     )
 
 

@@ -147,7 +147,7 @@ def test_who_is_connected_but_silent_does_not_respond() -> None:
     ask(bench)
     (answer,) = later(bench, ANSWER_TIME)
     (known,) = answer.absences
-    assert known == absence(1, Whereabouts.NOT_RESPONDING, seconds=3.3)
+    assert known == absence(1, Whereabouts.SILENT, seconds=3.3)
 
 
 def test_rank_0_is_never_silent_to_itself() -> None:

@@ -146,7 +146,7 @@ def test_a_timeout_says_that_rank_0_gives_no_sign_of_life(
         for puppet in others:
             ranks, (absence,), text = puppet.expect("timed out").value
             assert ranks == [0]
-            assert absence.state is Whereabouts.NOT_RESPONDING
+            assert absence.state is Whereabouts.SILENT
             assert "rank 0 does not answer" in text
         zero.signal(signal.SIGCONT)
         zero.tell(acts.barrier)

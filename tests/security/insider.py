@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from group import LIMIT
+from group import LIMIT, Replica
 
 from zcoll.protocol.events import Identity
 from zcoll.protocol.identities import write_identity
@@ -100,3 +100,12 @@ def insider(port: int, secret: str | None) -> Iterator[Insider]:
         yield one
     finally:
         one.close()
+
+
+def finish(*replicas: Replica) -> None:
+    """The group comes together, and tears itself down."""
+    for replica in replicas:
+        replica.joined.result(LIMIT)
+        replica.leave()
+    for replica in replicas:
+        replica.left.result(LIMIT)

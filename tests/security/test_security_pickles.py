@@ -13,7 +13,7 @@ import pytest
 from group import LIMIT, SECRET, Replica
 from ports import ipc_port, tcp_port
 from security.canary import Canary, battery, contribution
-from security.insider import HOME, insider
+from security.insider import HOME, finish, insider
 from security.strangers import STRANGERS, false_rank_0, knock
 
 import zcoll
@@ -195,10 +195,7 @@ def test_s06_a_secret_on_one_side_only_is_told(who: str) -> None:
                 zcoll.connect, HOME, port, 1, 2, secret=theirs, timeout=LIMIT
             ),
         )  # undisturbed
-        for replica in rank_0, last:
-            replica.joined.result(LIMIT)
-            replica.leave()
-        rank_0.left.result(LIMIT)
+        finish(rank_0, last)
 
 
 def test_s06_another_secret_is_told() -> None:
@@ -210,7 +207,4 @@ def test_s06_another_secret_is_told() -> None:
         connect(1, 2, secret="a secret that is not the group's")
     assert time.monotonic() - start < SOON
     last = Replica(1, lambda: connect(1, 2, secret=SECRET))
-    for replica in rank_0, last:
-        replica.joined.result(LIMIT)
-        replica.leave()
-    rank_0.left.result(LIMIT)
+    finish(rank_0, last)

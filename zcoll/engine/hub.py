@@ -81,7 +81,7 @@ class Hub(Engine):
         if Event.DISCONNECTED in events:
             self._probes = [now + after for after in PROBES]
         if Event.REFUSED in events:
-            text = "refused a connection: another secret, or no zcoll"
+            text = "a connection broke in its handshake: another secret, or no zcoll?"
             self._log_note(Note(text, topic="knock", warning=True), now)
 
     def _receive_messages(self, now: float) -> None:
@@ -132,6 +132,10 @@ class Hub(Engine):
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._coordinator.drained, self._coordinator.progress
+
+    def _hurry(self) -> None:
+        super()._hurry()
+        self._coordinator.hurry()
 
     def _close(self) -> None:
         self._folder.stop()

@@ -67,8 +67,13 @@ def join(settings: Settings) -> Hub | Spoke | Alone:
 
 
 def _timing(settings: Settings, place: Place) -> Timing:
-    window = settings.liveness.reconnect_window
-    return Timing(reconnect_window=window if place.kind == "tcp" else IPC_WINDOW)
+    liveness = settings.liveness
+    return Timing(
+        reconnect_window=(
+            liveness.reconnect_window if place.kind == "tcp" else IPC_WINDOW
+        ),
+        silence=liveness.heartbeat_interval + liveness.heartbeat_timeout,
+    )
 
 
 def _heartbeat(settings: Settings) -> Heartbeat:

@@ -55,7 +55,7 @@ class Questions:
     def _silence(self, seq: int) -> Missing:
         """What is known when rank 0 does not answer."""
         seconds = round(max(0.0, time.monotonic() - self._replica.heard), 1)
-        state = Whereabouts.NOT_RESPONDING
+        state = Whereabouts.SILENT
         absence = Absence(0, "", 0, state, seconds, "", "nothing that is known", "")
         text = (
             f"rank 0 does not answer; it was heard of {seconds:.1f} s ago: its host is "

@@ -9,7 +9,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from zcoll.callsite import site_of
+from zcoll.callsite import program_site
 from zcoll.engine.questions import explain
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ def main_thread() -> tuple[str, str]:
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return "its end", ""
-    return site_of(frame), "".join(traceback.format_stack(frame))
+    return program_site(frame), "".join(traceback.format_stack(frame))

@@ -57,6 +57,7 @@ class Coordinator:
         self._announced = False
         self._ticked: float | None = None
         self.reports = Reports(self.membership, self.calls, self._tell)
+        self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
 
     def take(self) -> list[CoordinatorInstruction]:
@@ -245,11 +246,18 @@ class Coordinator:
         text += f": {reason}" if reason else ""
         error = ReplicaExitedError(text, reason=reason, **_about(member))
         after = self.calls.last(member.rank)
-        if member.rank != 0:
+        if member.rank == 0:
+            self._farewell = error
+        else:
             self._tell(member, Message(Kind.ACK))
             self.membership.dismiss(member, State.LEFT)
             after = self.calls.last_whole(member.rank)
         self._carry_out(self.calls.end(error, after))
+
+    def hurry(self) -> None:
+        """Rank 0 goes without waiting any longer for what others have not called."""
+        if self._farewell is not None:
+            self._carry_out(self.calls.end(self._farewell, self.calls.decided))
 
     def _abort(self, member: Member, reason: str) -> None:
         text = f"{member} aborted the group after {self.calls.last_call(member.rank)}"

@@ -25,12 +25,15 @@ class Timing:
             since the other may just have died.
         reconnect_window: For how long a dropped connection may stay down before
             its replica counts as lost.
+        silence: After which heartbeats have ended the connection of a process that
+            is not there.
     """
 
     beacon_interval: float = 1.0
     hello_interval: float = 1.0
     taken_limit: float = 3.0
     reconnect_window: float = 2.0
+    silence: float = 12.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Pending:
     def __init__(self) -> None:
         self.seq = 0
         self._calls: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
+        self._decided: tuple[int, str, str] | None = None  # the last one
         self._over: list[tuple[int, GroupError]] = []  # last call that may end well
 
     def __len__(self) -> int:
@@ -27,9 +28,16 @@ class Pending:
         """A call is on its way."""
         self._calls[seq] = (name, site)
 
-    def pop(self, seq: int) -> tuple[str, str] | None:
-        """A call has ended: its operation and its site, unless it had before."""
-        return self._calls.pop(seq, None)
+    def decide(self, seq: int) -> tuple[str, str] | None:
+        """Rank 0 has decided a call: its operation and site, unless it had ended."""
+        call = self._calls.pop(seq, None)
+        if call is not None:
+            self._decided = (seq, *call)
+        return call
+
+    def drop(self, seq: int) -> None:
+        """A call has ended with the group."""
+        del self._calls[seq]
 
     def end(self, after: int, error: GroupError) -> list[int]:
         """The group is over after this call: the calls that end with it."""
@@ -45,8 +53,17 @@ class Pending:
         """Whether the group has ended."""
         return bool(self._over)
 
+    @property
+    def last_decided(self) -> str:
+        """The last call that rank 0 has decided, for people."""
+        return "none" if self._decided is None else _describe(*self._decided)
+
     def __str__(self) -> str:
         """The first call that has not ended, for people."""
         for seq, (name, site) in self._calls.items():
-            return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"
+            return _describe(seq, name, site)
         return ""
+
+
+def _describe(seq: int, name: str, site: str) -> str:
+    return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"

@@ -288,7 +288,7 @@ class Replica:
             raise ProtocolError(f"rank 0 does not send {kind.name}")
 
     def _deliver(self, message: Message) -> None:
-        if self._pending.pop(message.seq) is not None:
+        if self._pending.decide(message.seq) is not None:
             payload = message.payload
             value = payload if payload is not None and payload.parts else None
             self._out.append(Deliver(0, message.seq, value))
@@ -298,7 +298,7 @@ class Replica:
         error = from_fields(parse_fields(message.body))
         if not isinstance(error, CollectiveError):
             raise ProtocolError("a failure with an error of the group")
-        call = self._pending.pop(message.seq)
+        call = self._pending.decide(message.seq)
         if call is not None:  # each replica names its own line
             error.op, error.seq, error.site = call[0], message.seq, call[1]
             self._out.append(Fail(0, message.seq, error))
@@ -331,7 +331,9 @@ class Replica:
         rank = self._identity.rank if own else 0
         host, pid = self._table.get(rank, ("", 0))
         who = f"replica {rank}" + (f" ({host}, pid {pid})" if host else "")
-        error = ReplicaLostError(f"{who} is lost: {why}", rank=rank, host=host, pid=pid)
+        text = f"{who} is lost: {why}; the last call that it decided was "
+        text += self._pending.last_decided
+        error = ReplicaLostError(text, rank=rank, host=host, pid=pid)
         joining = self.phase is Phase.JOINING
         self.phase = Phase.CLOSED
         if joining:
@@ -344,6 +346,6 @@ class Replica:
     def _drop_after(self, after: int, error: GroupError) -> None:
         """Every later call ends with this error."""
         for seq in self._pending.end(after, error):
-            self._pending.pop(seq)
+            self._pending.drop(seq)
             self._link.withdraw(0, seq)
             self._out.append(Fail(0, seq, error))

@@ -170,7 +170,9 @@ class Reports:
             state = Whereabouts.WAITING if waiting else Whereabouts.IN_USER_CODE
             seconds = told["seconds"]
         elif member.rank != 0 and silent >= SILENT:
-            state = Whereabouts.NOT_RESPONDING
+            # By then heartbeats would have found a process that is not there.
+            stuck = silent >= self._membership.timing.silence
+            state = Whereabouts.STUCK if stuck else Whereabouts.SILENT
         identity = member.identity
         return Absence(
             rank=member.rank,
