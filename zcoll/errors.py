@@ -331,10 +331,25 @@ _FIELDS: dict[type[ZcollError], dict[str, type]] = {
 }
 
 
+_MAX_TEXT = 20_000  # characters of one text, so that an error fits a frame
+
+
+def shorten(text: str) -> str:
+    """Leave out the middle of a text that is too long to travel."""
+    more = len(text) - _MAX_TEXT
+    if more <= 0:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]} ... ({more} characters) ... {text[-half:]}"
+
+
 def to_fields(error: CollectiveError | GroupError) -> dict[str, Any]:
     """Turn a decided error into plain fields for the wire."""
     family = CollectiveError if isinstance(error, CollectiveError) else GroupError
     fields = {name: getattr(error, name) for name in _FIELDS[family]}
+    for name, value in fields.items():
+        if isinstance(value, str):
+            fields[name] = shorten(value)
     return {"error": type(error).__name__, **fields}
 
 

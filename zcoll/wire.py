@@ -33,7 +33,9 @@ VERSION = 1
 MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
 INLINE_LIMIT = 64 * 1024  # bytes of payload that travel inside the first frame
 CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
-MAX_FRAME = 4 * 1024 * 1024  # bytes; what a socket takes from anybody at most
+# Bytes that a socket takes from anybody at most. Strangers can make rank 0 hold one
+# such frame for each connection, so it is no larger than chunks need.
+MAX_FRAME = CHUNK_SIZE + 64 * 1024
 MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
 
 _HEADER = struct.Struct("!2sBBBBHIIQQQQQ")

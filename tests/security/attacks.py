@@ -47,6 +47,15 @@ def push_frame(port: int, claim: int, limit: int, *, flags: int = 0x06) -> int:
 
 
 @contextlib.contextmanager
+def unfinished_frame(port: int, claim: int) -> Iterator[None]:
+    """Hold a connection that has sent a frame of that size, but for its last byte."""
+    with socket.create_connection((HOME, port), LIMIT) as one:
+        one.sendall(greeting() + struct.pack("!BQ", 6, claim))
+        one.sendall(bytes(claim - 1))
+        yield
+
+
+@contextlib.contextmanager
 def idle_connections(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Hold connections that say nothing. The kernel's queue takes what does not fit."""
     held: list[socket.socket] = []

@@ -40,6 +40,7 @@ class Insider:
     Attributes:
         session: The group's, once it is known.
         sent: How many numbered messages it has sent.
+        asked: How many questions it has put.
     """
 
     def __init__(self, port: int, secret: str | None) -> None:
@@ -48,6 +49,7 @@ class Insider:
         self._dealer = Dealer(place, keys, Heartbeat())
         self.session = 0
         self.sent = 0
+        self.asked = 0
 
     def send_frames(self, frames: list[Buffer], limit: float = LIMIT) -> None:
         """Send frames as they are, once a connection stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from group import LIMIT, SECRET
-from security.attacks import flood, greeting, idle_connections, is_cut, push_frame
+from security.attacks import (
+    flood,
+    greeting,
+    idle_connections,
+    is_cut,
+    push_frame,
+    unfinished_frame,
+)
 from security.victim import Victim, stop, victim
 
 from zcoll.wire import MAX_FRAME
@@ -123,9 +131,23 @@ def test_s11_a_flood_while_rank_0_reduces(
     attack = threading.Thread(target=flood, args=(target.port, 3000), daemon=True)
     start = time.monotonic()
     attack.start()
-    assert call.result(LIMIT) == held_by
+    assert call.result(LIMIT) == held_by  # type: ignore[comparison-overlap]
     assert time.monotonic() - start < 8
     attack.join(LIMIT)
     assert not attack.is_alive()
     assert comm.allreduce(5, timeout=LIMIT) == 5
     assert target.memory - before < 50 * MIB
+
+
+def test_s09_a_stranger_holds_one_frame_for_each_connection(
+    attacked: tuple[Victim, zcoll.Communicator],
+) -> None:
+    """The last byte of the largest frame never comes."""
+    target, comm = attacked
+    before, count = target.memory, 32
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            held.enter_context(unfinished_frame(target.port, MAX_FRAME - 1))
+        assert comm.allreduce(3) == 3
+        time.sleep(0.5)  # for what is still on its way to be read
+        assert target.memory - before < count * MAX_FRAME + 8 * MIB

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 SOON = 8.0  # seconds in which a replica learns that the secrets differ
 
 
+def pair(comm: zcoll.Communicator) -> Any:
+    """A call whose result shows both values."""
+    mine: Any = "mine"
+    return comm.allreduce(mine, lambda a, b: (a, b))
+
+
 def attack(port: int, canary: Canary) -> None:
     """Let every stranger say everything at the same time."""
     said = battery(canary.stream)
@@ -55,7 +61,7 @@ def test_s01_no_pickle_of_a_stranger_is_read(tmp_path: Path) -> None:
         attack(port, canary)
         other.join()
         rank_0.joined.result(LIMIT)
-        call = rank_0.start(lambda comm: comm.allreduce("mine", lambda a, b: (a, b)))
+        call = rank_0.start(pair)
         attack(port, canary)
         # The control: the same pickle, of one who knows the secret.
         other.send(contribution(control.stream))
@@ -81,7 +87,7 @@ def test_s01_no_pickle_is_read_of_who_has_not_been_admitted(tmp_path: Path) -> N
     with insider(port, SECRET) as early, insider(port, SECRET) as other:
         other.join()
         rank_0.joined.result(LIMIT)
-        call = rank_0.start(lambda comm: comm.allreduce("mine", lambda a, b: (a, b)))
+        call = rank_0.start(pair)
         for frames in battery(canary.stream):
             early.send_frames(frames)
         refused = early.expect(Kind.REJECT)  # its HELLO: the rank is taken

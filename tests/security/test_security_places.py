@@ -22,7 +22,7 @@ from zmq.utils import z85
 
 import zcoll
 from zcoll.security import MINIMUM, Secret
-from zcoll.transport import ipc, sockets
+from zcoll.transport import ipc
 from zcoll.wire import Kind, Message
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def no_curve(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
 
 
 def old_libzmq(monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    monkeypatch.setattr(sockets.zmq, "zmq_version_info", lambda: (4, 3, 2))
+    monkeypatch.setattr(zmq, "zmq_version_info", lambda: (4, 3, 2))
     monkeypatch.setenv("ZCOLL_SECRET", SECRET)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,8 @@ def names(path: Path) -> Iterator[str]:
 def test_s17_one_module_pickles_and_writes_no_file(path: Path) -> None:
     found = set(names(path))
     assert not found & {"recv_pyobj", "send_pyobj", "recv_serialized"}
-    assert not found & RUNNERS
+    tree = ast.walk(ast.parse(path.read_text()))
+    assert not {node.id for node in tree if isinstance(node, ast.Name)} & RUNNERS
     if path == ONLY:
         assert not found & WRITES
         assert "pathlib" not in found
@@ -66,10 +66,12 @@ def test_s17_nothing_is_loaded_from_a_file() -> None:
 
 
 def test_s17_the_linter_looks_for_such_things() -> None:
-    text = (ROOT.parent / "pyproject.toml").read_text()
-    lint = tomllib.loads(text)["tool"]["ruff"]["lint"]
-    assert "S" in lint["select"]
-    ignored = lint["per-file-ignores"]
-    assert not [name for name, rules in ignored.items() if "S" in rules]
-    banned = lint["flake8-tidy-imports"]["banned-api"]
-    assert {"pickle", "cloudpickle", "zmq"} <= set(banned)
+    path = ROOT.parent / "pyproject.toml"
+    if not path.exists():
+        pytest.skip("the tests run against an installed package")
+    text = path.read_text()
+    selected, _, rest = text.partition("select = [")[2].partition("]")
+    assert '"S"' in selected
+    assert '"S"' not in rest  # nowhere is the whole family ignored
+    for name in "pickle", "cloudpickle", "zmq":
+        assert f'"{name}".msg' in rest

@@ -107,10 +107,16 @@ def victim(secret: str | None, size: int = 2, files: int = 0) -> Iterator[Victim
         one = Victim(port, secret, size, files)
         try:
             yield one
+        except BaseException:
+            status = one.process.poll()
+            one.process.kill()
+            log = one.process.communicate()[1]
+            sys.stderr.write(f"rank 0 had ended by {status}, and said:\n{log}")
+            raise
         finally:
             if one.process.poll() is None:
                 one.process.kill()
-            one.process.communicate()
+                one.process.communicate()
 
 
 def stop(comm: zcoll.Communicator) -> None:

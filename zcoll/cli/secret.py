@@ -54,10 +54,10 @@ def secret(*, output: Path | None, force: bool) -> None:
 
 def _write(path: Path, text: str, *, replace: bool) -> None:
     """Put a file in place that is whole, and private from its first moment."""
-    # Such files have mode 0600, whatever the umask.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o600)  # a strange umask leaves less than that
             file.write(text)
         if replace:
             os.replace(name, path)

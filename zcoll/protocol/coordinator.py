@@ -134,6 +134,9 @@ class Coordinator:
     def _handle(self, member: Member, message: Message, now: float) -> None:
         rank = member.rank
         if message.kind is Kind.CONTRIBUTE:
+            # It would count for whoever comes instead of one that is forgotten.
+            if rank and not self.membership.complete:
+                raise ProtocolError("a call before the group is complete")
             self._carry_out(self.calls.contribute(rank, message))
             if self.calls.limit is not None:  # it may have come too late to count
                 member.link.discard_after(WORLD, self.calls.limit)

@@ -17,6 +17,7 @@ from zcoll.errors import (
     RejectedError,
     ReplicaLostError,
     from_fields,
+    shorten,
     to_fields,
 )
 from zcoll.operations import by_code
@@ -158,7 +159,9 @@ class Replica:
     def abort(self, reason: str) -> None:
         """End the group on every replica."""
         if self.phase is Phase.JOINED:
-            self._link.send(Message(Kind.ABORT, body=pack_fields({"reason": reason})))
+            self._link.send(
+                Message(Kind.ABORT, body=pack_fields({"reason": shorten(reason)}))
+            )
 
     def leave(self, reason: str) -> None:
         """Leave the group; what was sent before still counts.
@@ -168,7 +171,9 @@ class Replica:
         do not count.
         """
         if self.phase is Phase.JOINED:
-            self._farewell = Message(Kind.BYE, body=pack_fields({"reason": reason}))
+            self._farewell = Message(
+                Kind.BYE, body=pack_fields({"reason": shorten(reason)})
+            )
             self.phase = Phase.LEAVING
         elif self._farewell is not None:
             self._link.withdraw_all()
