@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import socket
 import struct
 import time
@@ -196,6 +197,9 @@ JOBS: list[tuple[dict[str, str], str]] = [
     ({"ADAPTDL_JOB_ID": "ns/job"}, "ns/job"),
     ({"ADAPTDL_JOB_ID": "ns/job", "ADAPTDL_NUM_RESTARTS": "2"}, "ns/job, restart 2"),
     ({"ADAPTDL_NUM_RESTARTS": "2"}, ""),
+    ({"TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_RESTART_COUNT": "0"}, "r, restart 0"),
+    ({"SLURM_JOB_ID": "4711"}, "4711"),
+    ({"SLURM_JOB_ID": "4711", "ADAPTDL_JOB_ID": "ns/job"}, "ns/job"),
 ]
 
 
@@ -203,7 +207,9 @@ JOBS: list[tuple[dict[str, str], str]] = [
 def test_s14_where_the_name_of_a_job_comes_from(
     variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
+    for launcher in ("ADAPTDL", "TORCHELASTIC", "SLURM", "ZCOLL"):
+        for name in [name for name in os.environ if name.startswith(launcher)]:
+            monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert read_settings().job == expected

@@ -32,6 +32,14 @@ DEFAULT_ADDR = "0.0.0.0"  # noqa: S104 - AdaptDL's; without a secret: this host 
 DEFAULT_TIMEOUT = 300.0  # seconds for the group to come together
 
 
+# What launchers call the job, and how often they have started it again.
+_LAUNCHERS_JOBS = (
+    ("ADAPTDL_JOB_ID", "ADAPTDL_NUM_RESTARTS"),
+    ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
+)
+
+
 class _Source:
     """Looks a setting up under its names, and says which one it came from."""
 
@@ -186,14 +194,16 @@ def _place_in_group(
 
 def _job(source: _Source, job_id: str | None) -> str:
     """The job's name; one that was started again is another job."""
+    if job_id is not None:
+        return job_id
     found = source.text("ZCOLL_JOB_ID")
-    if job_id is not None or found is not None:
-        return job_id if job_id is not None else (found or ("",))[0]
-    found = source.text("ADAPTDL_JOB_ID")
-    if found is None:
-        return ""
-    restarts = source.text("ADAPTDL_NUM_RESTARTS")
-    return found[0] if restarts is None else f"{found[0]}, restart {restarts[0]}"
+    if found is not None:
+        return found[0]
+    for name, restarts in _LAUNCHERS_JOBS:
+        found, again = source.text(name), source.text(restarts)
+        if found is not None:
+            return found[0] if again is None else f"{found[0]}, restart {again[0]}"
+    return ""
 
 
 def _liveness(

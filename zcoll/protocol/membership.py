@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
-from zcoll.protocol.identities import read_identity
+from zcoll.protocol.identities import MAX_NAME, read_identity
 from zcoll.protocol.link import Link, LocalLink
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
@@ -150,7 +150,11 @@ class Membership:
     ) -> tuple[Refusal, str] | None:
         own = self.own.num_replicas
         if fields.get("job") != self.job:
-            return Refusal.FINAL, "it belongs to another job that uses the same address"
+            return Refusal.FINAL, (
+                "it belongs to another job that uses the same address: its job is "
+                f"{_quote(fields.get('job'))}, here it is {_quote(self.job)}. If they "
+                "are one job, set ZCOLL_JOB_ID to the same on every replica"
+            )
         if identity.num_replicas != own:
             return Refusal.FINAL, (
                 f"rank 0 was told num_replicas={own}, replica {identity.rank} "
@@ -262,3 +266,7 @@ class Membership:
             for member in self.members
             if member.identity is not None and member.state is State.PRESENT
         ]
+
+
+def _quote(job: object) -> str:
+    return repr(str(job)[:MAX_NAME]) if job else "not named"
