@@ -25,6 +25,7 @@ from zcoll.collective import (
     allreduce_async,
     barrier,
     broadcast,
+    connect,
     initialize,
     is_initialized,
     num_replicas,
@@ -32,7 +33,7 @@ from zcoll.collective import (
     teardown,
     world,
 )
-from zcoll.communicator import Communicator, connect
+from zcoll.communicator import Communicator
 from zcoll.errors import (
     AbortedError,
     AlreadyInitializedError,

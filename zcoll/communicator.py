@@ -11,14 +11,12 @@ from zcoll.callsite import call_site
 from zcoll.engine import exits
 from zcoll.engine.alone import Alone
 from zcoll.engine.engine import Engine, Request
-from zcoll.engine.joining import join
 from zcoll.errors import (
     ClosedError,
     ConfigurationError,
     EncodeError,
     ReplicaExitedError,
 )
-from zcoll.launchers.environment import read_settings
 from zcoll.launchers.settings import check_timeout
 from zcoll.reducer import default_reduce_fn
 from zcoll.worker import refuse_inside_user_code
@@ -27,11 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from typing_extensions import Unpack
-
-    from zcoll.codec import Loads
     from zcoll.futures import Future
-    from zcoll.launchers.settings import Settings, Tuning
+    from zcoll.launchers.settings import Settings
     from zcoll.operations import Operation
 
 T = TypeVar("T")
@@ -309,65 +304,3 @@ class Communicator:
 
     def _limit(self, timeout: float | None) -> float | None:
         return self._call_timeout if timeout is None else check_timeout(timeout)
-
-
-def connect(
-    master_addr: str | None = None,
-    master_port: int | None = None,
-    replica_rank: int | None = None,
-    num_replicas: int | None = None,
-    *,
-    secret: str | bytes | None = None,
-    timeout: float | None = None,
-    bind_addr: str | None = None,
-    job_id: str | None = None,
-    loads: Loads | None = None,
-    **tuning: Unpack[Tuning],
-) -> Communicator:
-    """Join a group, and wait until it is complete.
-
-    What is not given comes from ``ZCOLL_MASTER_ADDR``, ``ZCOLL_MASTER_PORT``,
-    ``ZCOLL_REPLICA_RANK`` and ``ZCOLL_NUM_REPLICAS``, then from the same names with
-    ``ADAPTDL_``, then it is one replica alone.
-
-    Args:
-        master_addr: The address or name of rank 0's host. Without a secret only
-            addresses of this host: a socket file of this user is used, not TCP.
-        master_port: A free port there, the same on every replica.
-        replica_rank: This replica's rank.
-        num_replicas: The size of the group, the same on every replica.
-        secret: At least 16 bytes, the same on every replica: whoever knows it may
-            join. It also comes from ``ZCOLL_SECRET`` or ``ZCOLL_SECRET_FILE``.
-        timeout: Seconds until the group must be complete; 300 by default.
-        bind_addr: Where rank 0 listens, if its host does not have ``master_addr``.
-            It also comes from ``ZCOLL_BIND_ADDR``.
-        job_id: A name; replicas of another job are refused. It also comes from
-            ``ZCOLL_JOB_ID``, or from AdaptDL's job and its number of restarts.
-        loads: Unpickles values and results here, instead of ``pickle.loads``, and
-            is called like it: ``loads(data, buffers=buffers)``.
-            :func:`zcoll.plain_loads` takes plain data and NumPy arrays only.
-        tuning: What few programs need: see :class:`zcoll.Tuning`.
-
-    Returns:
-        The replica's communicator.
-
-    Raises:
-        ConfigurationError: A value is wrong or missing, or the port is in use.
-        SecurityError: The directory of private sockets cannot be trusted.
-        RendezvousTimeoutError: Somebody is ``.missing``.
-        RejectedError: Rank 0 refused this replica: its rank is taken, for instance.
-        AuthenticationError: The secrets differ, or only one side has one.
-    """
-    settings = read_settings(
-        master_addr,
-        master_port,
-        replica_rank,
-        num_replicas,
-        secret=secret,
-        timeout=timeout,
-        bind_addr=bind_addr,
-        job_id=job_id,
-        loads=loads,
-        **tuning,
-    )
-    return Communicator(join(settings), settings)

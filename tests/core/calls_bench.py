@@ -1,11 +1,9 @@
 from collections.abc import Iterable
 
-from zcoll.errors import (
-    EncodeError,
-    to_fields,
-)
+from zcoll.errors import EncodeError
 from zcoll.operations import Operation
 from zcoll.protocol.calls import Calls
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant, Step
 from zcoll.wire import Flag, Kind, Message, Payload, pack_fields, pack_sizes
 

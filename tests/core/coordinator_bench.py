@@ -1,8 +1,5 @@
 from typing import Any
 
-from zcoll.errors import (
-    from_fields,
-)
 from zcoll.operations import BARRIER, Operation
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
@@ -12,6 +9,7 @@ from zcoll.protocol.events import (
     Send,
     Timing,
 )
+from zcoll.protocol.failures import from_fields
 from zcoll.protocol.identities import write_identity
 from zcoll.wire import (
     Kind,

@@ -1,9 +1,6 @@
 from typing import Any
 
-from zcoll.errors import (
-    GroupError,
-    to_fields,
-)
+from zcoll.errors import GroupError
 from zcoll.operations import BARRIER, Operation
 from zcoll.protocol.events import (
     Identity,
@@ -11,6 +8,7 @@ from zcoll.protocol.events import (
     Send,
     Timing,
 )
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.link import Link
 from zcoll.protocol.replica import Replica
 from zcoll.wire import (

@@ -1,15 +1,10 @@
 import pytest
 from core.calls_bench import message, run, show
 
-from zcoll.errors import (
-    GroupError,
-    MismatchError,
-    ProtocolError,
-    ReduceError,
-    to_fields,
-)
+from zcoll.errors import GroupError, MismatchError, ProtocolError, ReduceError
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
 from zcoll.protocol.calls import Calls
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.steps import End
 from zcoll.wire import Kind, Message, Payload, pack_fields
 

@@ -12,14 +12,7 @@ from core.coordinator_bench import (
     told,
 )
 
-from zcoll.errors import (
-    EncodeError,
-    ProtocolError,
-    ReduceError,
-    ReplicaLostError,
-    from_fields,
-    to_fields,
-)
+from zcoll.errors import EncodeError, ProtocolError, ReduceError, ReplicaLostError
 from zcoll.operations import ALLREDUCE, BROADCAST
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
@@ -29,6 +22,7 @@ from zcoll.protocol.events import (
     Send,
     Timing,
 )
+from zcoll.protocol.failures import from_fields, to_fields
 from zcoll.protocol.link import WINDOW
 from zcoll.protocol.membership import Refusal
 from zcoll.wire import (

@@ -2,11 +2,8 @@ from core.coordinator_bench import SESSION, Bench, identity, peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zcoll.errors import (
-    EncodeError,
-    MismatchError,
-    to_fields,
-)
+from zcoll.errors import EncodeError, MismatchError
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.identities import write_identity
 from zcoll.wire import (
     Kind,

@@ -16,13 +16,13 @@ from zcoll.errors import (
     MismatchError,
     ReplicaExitedError,
     ReplicaLostError,
-    from_fields,
 )
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.events import (
     LOCAL,
 )
+from zcoll.protocol.failures import from_fields
 from zcoll.wire import (
     Flag,
     Kind,

@@ -6,14 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zcoll.absence import Absence, Whereabouts, write_absence
-from zcoll.errors import (
-    CollectiveError,
-    EncodeError,
-    MismatchError,
-    ReduceError,
-    from_fields,
-    to_fields,
-)
+from zcoll.errors import CollectiveError, EncodeError, MismatchError, ReduceError
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
 from zcoll.protocol.events import (
     Deliver,
@@ -21,6 +14,7 @@ from zcoll.protocol.events import (
     Missing,
     TellStack,
 )
+from zcoll.protocol.failures import from_fields, to_fields
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.replica import Phase
 from zcoll.wire import (

@@ -9,7 +9,6 @@ from zcoll.errors import (
     ReduceError,
     ReplicaExitedError,
     ReplicaLostError,
-    to_fields,
 )
 from zcoll.operations import ALLREDUCE, BARRIER, TEARDOWN
 from zcoll.protocol.events import (
@@ -17,6 +16,7 @@ from zcoll.protocol.events import (
     Fail,
     Note,
 )
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.replica import Phase
 from zcoll.wire import (
     INLINE_LIMIT,

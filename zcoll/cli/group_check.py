@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from zcoll.cli.ping_report import COMPLETE, INCOMPLETE, UNREACHABLE
-from zcoll.communicator import connect
+from zcoll.collective import connect
 from zcoll.errors import (
     CollectiveTimeoutError,
     ConfigurationError,

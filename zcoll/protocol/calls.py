@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from zcoll.errors import (
-    GroupError,
-    MismatchError,
-    ProtocolError,
-    from_fields,
-    name_ranks,
-)
+from zcoll.errors import GroupError, MismatchError, ProtocolError, name_ranks
 from zcoll.operations import Source, by_code
+from zcoll.protocol.failures import from_fields
 from zcoll.protocol.steps import Call, Decide, End, FoldNext, Grant
 from zcoll.wire import EMPTY, Flag, Message, Payload, parse_fields, parse_sizes
 

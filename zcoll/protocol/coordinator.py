@@ -14,11 +14,11 @@ from zcoll.errors import (
     ProtocolError,
     ReplicaExitedError,
     ReplicaLostError,
-    to_fields,
 )
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Fold, Note, Send
+from zcoll.protocol.failures import to_fields
 from zcoll.protocol.membership import Membership, Refusal, State
 from zcoll.protocol.reports import Reports
 from zcoll.protocol.steps import Decide, FoldNext, Grant

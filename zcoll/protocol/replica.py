@@ -16,9 +16,6 @@ from zcoll.errors import (
     ProtocolError,
     RejectedError,
     ReplicaLostError,
-    from_fields,
-    shorten,
-    to_fields,
 )
 from zcoll.operations import by_code
 from zcoll.protocol.admission import Admission
@@ -32,6 +29,7 @@ from zcoll.protocol.events import (
     Send,
     TellStack,
 )
+from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.identities import read_table
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.pending import Pending
