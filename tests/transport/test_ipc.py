@@ -299,6 +299,18 @@ input()
         end(process)
 
 
+def test_reserving_removes_what_the_dead_have_left(root: Path) -> None:
+    living = Claim(PORT)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(living.path.with_name("50001")))
+    living.path.with_name("50001.lock").touch(mode=0o600)
+    living.path.with_name("50002.lock").touch(mode=0o600)
+    reserved = Claim.reserve()
+    assert names(root) == sorted([f"{PORT}.lock", f"{reserved.port}.lock"])
+    reserved.release()
+    living.release()
+
+
 def test_reserving(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = iter([0, 0, 0, 16383])
     monkeypatch.setattr(secrets, "randbelow", lambda _: next(draws))

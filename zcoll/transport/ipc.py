@@ -115,7 +115,11 @@ class Claim:
 
     @classmethod
     def reserve(cls) -> Claim:
-        """Claim a port that is free, chosen at random."""
+        """Claim a port that is free, chosen at random.
+
+        What dead owners of other ports have left behind is removed on the way.
+        """
+        cls._sweep()
         for _ in range(100):
             port = _FIRST + secrets.randbelow(_LAST - _FIRST + 1)
             try:
@@ -125,6 +129,16 @@ class Claim:
         raise ConfigurationError(
             f"no free port was found: end some of the groups in {path_of(0).parent}"
         )
+
+    @classmethod
+    def _sweep(cls) -> None:
+        """Remove the files of owners that are dead."""
+        directory = socket_path(_FIRST, create=True).parent
+        names = {name.removesuffix(".lock") for name in os.listdir(directory)}
+        for name in names:
+            if name.isdigit():
+                with contextlib.suppress(InUseError):
+                    cls(int(name)).release()
 
     def listen(self) -> socket.socket:
         """Bind the socket, once, and listen on it.
