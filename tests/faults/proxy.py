@@ -274,7 +274,9 @@ class Proxy:
                 connection.cut(reset=False)
             await asyncio.sleep(0)
         mine = asyncio.current_task()
-        while others := [task for task in self._tasks if task is not mine]:
+        # Those that are done leave the set a turn later, which must not be waited for
+        # by a gather that has nothing to do (Python 3.12 and newer).
+        while others := [t for t in self._tasks if t is not mine and not t.done()]:
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
