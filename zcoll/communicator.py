@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +51,7 @@ class Communicator:
         self._engine = engine
         self._call_timeout = settings.call_timeout
         self._ending: Future[None] | None = None
+        self._ending_lock = threading.RLock()
         if isinstance(engine, Engine):
             exits.watch(engine, settings.report_dir)
         # One that is dropped without a word ends like a program without teardown.
@@ -93,6 +95,7 @@ class Communicator:
             The reduced value: a new object on every replica.
 
         Raises:
+            ConfigurationError: ``reduce_fn`` cannot be called.
             EncodeError: A replica's value, or the result, cannot be pickled.
             DecodeError: Rank 0 cannot unpickle a value, or this replica the result.
             ReduceError: The reduce function raised at rank 0.
@@ -190,9 +193,12 @@ class Communicator:
             self._engine.leave()
             return
         try:
-            if self._ending is None:
-                request = self._submit(operations.TEARDOWN, None, 0, None, keep=False)
-                self._ending = request.future
+            with self._ending_lock:
+                if self._ending is None:
+                    request = self._submit(
+                        operations.TEARDOWN, None, 0, None, keep=False
+                    )
+                    self._ending = request.future
             self._ending.result(limit)
             # Large results of earlier calls may still be on their way.
             concurrent.futures.wait(self._engine.pending, limit)
@@ -212,7 +218,7 @@ class Communicator:
         Args:
             reason: Why; part of the others' error.
         """
-        self._engine.leave(reason)
+        self._engine.leave(str(reason))
 
     def abort(self, reason: str) -> None:
         """End the group on every replica at once: this one cannot go on.
@@ -226,7 +232,7 @@ class Communicator:
         Raises:
             ClosedError: This replica has left the group.
         """
-        self._engine.abort(reason)
+        self._engine.abort(str(reason))
 
     def __enter__(self) -> Communicator:
         return self
@@ -274,6 +280,10 @@ class Communicator:
     ) -> Request:
         """Encode, so that an error has the caller's stack, and hand over."""
         self._engine.check()
+        if operation.folds and not callable(reduce_fn):
+            raise ConfigurationError(
+                f"reduce_fn must be a function of two values, not {reduce_fn!r:.80}"
+            )
         site = call_site()
         payload, failure = None, None
         if operation.contributes(self.replica_rank, root):

@@ -154,7 +154,9 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
         try:
-            super().exception(timeout)
+            # What is too long for a lock is no limit.
+            endless = timeout is None or timeout > threading.TIMEOUT_MAX
+            super().exception(None if endless else timeout)
         except concurrent.futures.TimeoutError:
             error = self._owner.explain(self, timeout or 0.0)
             if not self.done():  # else it ended while the question was on its way
@@ -167,7 +169,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def _decode(self) -> None:
         """Unpickle the outcome, once, on the thread that asks for it."""
         with self._decoding:
-            payload, self._payload = self._payload, None
+            payload = self._payload
             if payload is None:
                 return
             try:
@@ -180,3 +182,4 @@ class Future(concurrent.futures.Future[T], Generic[T]):
                     site=self.site,
                 )
                 self._decode_error.__cause__ = error
+            self._payload = None  # only now: an interrupt must leave it for the next

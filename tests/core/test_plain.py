@@ -37,7 +37,11 @@ ARRAYS: list[Any] = [
     *(np.array([1], "f2"), np.array([1j], "c8"), np.array([1.5], np.longdouble)),
     *(np.array(["ab", "ü"]), np.array([b"x"]), np.array(["ab"] * 4)[::2]),
     *(np.array(["2020-01-01"], "M8[D]"), np.array(["2020"], "M8[25s]")),
-    *(np.array([1], "m8"), np.array([3], "m8[us]"), np.array([1, 2, 3], "m8[s]")[::2]),
+    *(
+        np.array([1], "m8[D]"),
+        np.array([3], "m8[us]"),
+        np.array([1, 2, 3], "m8[s]")[::2],
+    ),
 ]
 SCALARS: list[Any] = [
     *(np.float64(3), np.bool_(1), np.int8(1), np.complex64(1j)),

@@ -7,9 +7,11 @@ thread. The user's code (reduce functions, callbacks, unpickling) never runs the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 import os
+import queue
 import threading
 import time
 from dataclasses import dataclass
@@ -35,7 +37,7 @@ from zcoll.protocol.events import (
     TellStack,
 )
 from zcoll.transport.forks import let_go
-from zcoll.worker import Worker, in_user_code
+from zcoll.worker import Worker, in_user_code, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +114,10 @@ class Engine(Loop):
         self._replica = replica
         self._place = place
         self._max_pending = liveness.max_pending
-        self._room = threading.Semaphore(liveness.max_pending)
+        # Not a Semaphore: an interrupt inside one may leave its lock held for ever.
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(liveness.max_pending):
+            self._room.put(None)
         self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[int, Future[Any]] = {}
         self._causes: dict[
@@ -148,15 +153,17 @@ class Engine(Loop):
             self._fail_late(request.future)
 
     def _wait_for_room(self, operation: Operation) -> None:
-        if self._room.acquire(blocking=False):
-            return
+        with contextlib.suppress(queue.Empty):
+            return self._room.get_nowait()
         if in_user_code() or asyncio._get_running_loop() is not None:
             raise BacklogError(
                 f"{operation.name}: {self._max_pending} calls are in flight, and this "
                 "thread must not wait: await some of their futures first, or raise "
                 "max_pending"
             )
-        while not self._room.acquire(timeout=ROOM_CHECK):
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._room.get(timeout=ROOM_CHECK)
             self.check()
 
     def abort(self, reason: str) -> None:
@@ -243,15 +250,19 @@ class Engine(Loop):
         return self._left or self._ended or self._replica.over
 
     def run_callback(self, job: Callable[[], None]) -> None:
-        """Run a callback of a future on the thread for callbacks."""
+        """Run a callback of a future, or a log line, on the thread for callbacks.
+
+        Without one (the engine or the interpreter has ended) it runs here.
+        """
         with self._closing:
-            if self._callbacks is None:
-                try:
+            if self._callbacks is None and not self._ended:
+                with contextlib.suppress(RuntimeError):  # no new threads at the end
                     self._callbacks = Worker("zcoll-callbacks")
-                except RuntimeError:  # the interpreter ends: no new threads
-                    job()
-                    return
-        self._callbacks.submit(job)
+            if self._callbacks is not None:
+                self._callbacks.submit(job)
+                return
+        with user_code():
+            job()
 
     def explain(self, future: Future[Any], timeout: float) -> CollectiveTimeoutError:
         """Say why a call has run out of time: ask rank 0 who is missing."""
@@ -265,6 +276,14 @@ class Engine(Loop):
         self._replica.tick(now)
 
     def _take_call(self, request: Request) -> int:
+        try:
+            return self._number(request)
+        except Exception:
+            request.future.fail(ClosedError("zcoll could not make this call"))
+            raise
+
+    def _number(self, request: Request) -> int:
+        """Make a call: from here on it has a number, and will end."""
         self._active_at = time.monotonic()
         seq = self._replica.call(
             request.operation,
@@ -301,7 +320,7 @@ class Engine(Loop):
     def _take_future(self, seq: int, now: float) -> Future[Any]:
         """A call has ended."""
         self._active_at = now
-        self._room.release()
+        self._room.put(None)
         return self._futures.pop(seq)
 
     def _fail(self, instruction: Fail, now: float) -> None:
@@ -323,12 +342,16 @@ class Engine(Loop):
     def _give_up(self, error: GroupError | None) -> None:
         left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
-            self._room.release()
+            self._room.put(None)
             future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
-        self.joined.set()
-        if self._callbacks is not None:
-            self._callbacks.stop()
+        if not self.joined.is_set():
+            self.refusal = error
+            self.joined.set()
+        with self._closing:
+            worker, self._callbacks = self._callbacks, None
+        if worker is not None:
+            worker.stop()
 
     def _fail_late(self, future: Future[Any]) -> None:
         """The loop ended while a call was on its way to it."""

@@ -220,5 +220,6 @@ def _failed(
 
 
 def _name(reduce_fn: Callable[[Any, Any], Any]) -> str:
-    """A reduce function, as reports name it."""
-    return getattr(reduce_fn, "__qualname__", None) or repr(reduce_fn)
+    """A reduce function, as reports name it; not by its own ``__repr__``."""
+    name = getattr(reduce_fn, "__qualname__", None)
+    return name if isinstance(name, str) else type(reduce_fn).__qualname__

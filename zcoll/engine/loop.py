@@ -38,7 +38,8 @@ class Loop:
         self._wake_in, self._wake_out = os.pipe()
         for end in (self._wake_in, self._wake_out):
             os.set_blocking(end, False)
-        self._waking = threading.Lock()  # so that the pipe is not closed meanwhile
+        # So that the pipe is not closed meanwhile; a signal handler may come between.
+        self._waking = threading.RLock()
         self._sleeping = False
         self._poller = zmq.Poller()
         self._poller.register(self._wake_in, zmq.POLLIN)
@@ -121,7 +122,10 @@ class Loop:
         except Exception:
             _log.exception("zcoll could not close its sockets")
         while self._inbox:
-            self._inbox.popleft()()
+            try:
+                self._inbox.popleft()()
+            except Exception:
+                _log.exception("zcoll could not do what was left to do")
         self._give_up(error)
         with self._waking:
             os.close(self._wake_in)

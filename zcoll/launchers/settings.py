@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from zcoll.codec import Loads
     from zcoll.security import Secret
 
+FOR_EVER = 1e9  # seconds from which a limit is none; locks cannot count much further
 MIN_HEARTBEAT = 0.05  # seconds
 MAX_HEARTBEAT = 30.0  # seconds; ZMTP's heartbeat TTL has room for twice that
 
@@ -148,4 +149,4 @@ def check_timeout(value: float | None, source: str = "timeout") -> float | None:
         ConfigurationError: It is negative or not a number.
     """
     checked = math.inf if value is None else check_seconds(value, source)
-    return None if math.isinf(checked) else checked
+    return None if checked > FOR_EVER else checked

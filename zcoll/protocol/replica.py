@@ -11,6 +11,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import (
+    ClosedError,
     CollectiveError,
     GroupError,
     ProtocolError,
@@ -74,6 +75,7 @@ class Replica:
         self._table: dict[int, tuple[str, int]] = {}  # rank -> host, pid
         self._pending = Pending()
         self._out: list[ReplicaInstruction] = []
+        self._failed = False  # by an error of the group
         self._ended = False  # by a call after which there is none
         self._farewell: Message | None = None  # goes when every payload has gone
 
@@ -189,8 +191,8 @@ class Replica:
 
     @property
     def over(self) -> bool:
-        """Whether the group has ended for this replica."""
-        return self._pending.over
+        """Whether the group has failed for this replica."""
+        return self._failed
 
     @property
     def acknowledged(self) -> int:
@@ -259,7 +261,8 @@ class Replica:
         kind, seq = message.kind, message.seq
         if kind is Kind.OUTCOME:
             self._link.withdraw(message.group, seq)
-            self._ended = self._ended or by_code(message.operation).ends
+            if by_code(message.operation).ends:
+                self._close_after(seq)
             if not message.flags & Flag.CHUNKED:
                 self._deliver(message)
         elif kind is Kind.CHUNK:
@@ -325,6 +328,7 @@ class Replica:
         error, after = from_fields(fields), fields.get("after")
         if type(after) is not int or not isinstance(error, GroupError):
             raise ProtocolError("an end of the group without its last call")
+        self._failed = True
         self._drop_after(after, error)
 
     def _lose(self, why: str, *, own: bool = False) -> None:
@@ -343,8 +347,14 @@ class Replica:
             self._out.append(Refused(RejectedError(why)))
         else:
             self._out.append(Note(str(error), topic="over"))
+            self._failed = True
             self._drop_after(0, error)
         self._link.close()
+
+    def _close_after(self, seq: int) -> None:
+        """Everybody has torn the group down: later calls of this replica end."""
+        self._ended = True
+        self._drop_after(seq, ClosedError(f"the group was torn down by call {seq}"))
 
     def _drop_after(self, after: int, error: GroupError) -> None:
         """Every later call ends with this error."""

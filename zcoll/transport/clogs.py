@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import socket
+import stat
 
 _LOOKS = 16  # how often, within the limit, connections are looked at
 
@@ -59,9 +60,9 @@ class Clogs:
                 self._shut_down(fd)
 
     def _shut_down(self, fd: int) -> None:
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(fileno=os.dup(fd)) as connection,
-        ):
-            if self._path in (connection.getsockname(), connection.getpeername()):
-                connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                return
+            with socket.socket(fileno=os.dup(fd)) as connection:
+                if self._path in (connection.getsockname(), connection.getpeername()):
+                    connection.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def let_go(place: Place, *, listens: bool) -> None:
 
 
 def _belongs(descriptor: int, place: Place, *, listens: bool) -> bool:
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return False
     with socket.socket(fileno=os.dup(descriptor)) as copy:
         name: object = copy.getsockname() if listens else copy.getpeername()
     if place.kind == "ipc":
