@@ -33,7 +33,7 @@ _NOW = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _MOST_FRAMES = 3  # of a message, with the peer's id; one more is refused by the parser
-_PROMPT = 0.96  # of the promised times; the rest is for whoever has to act on it
+_PROMPT = 0.93  # of the promised times; the rest is for whoever has to act on it
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
 
