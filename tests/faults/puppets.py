@@ -55,7 +55,8 @@ class Puppet:
         self._connection = connection
         self._orders = connection.makefile("wb")
         self._errors = errors
-        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        # Not a SimpleQueue: that of 3.10 may wait for ever when its time is over.
+        self._news: queue.Queue[News] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
