@@ -54,7 +54,19 @@ def test_once_it_is_welcome_it_gives_signs_of_life() -> None:
     assert kind(made.due(20.0)) is Kind.BEACON
     assert made.due(20.9) is None
     made.disconnect(21.0, joined=True)
-    assert made.due(99.0) is None
+    assert made.due(21.1) is None
+
+
+def test_a_late_word_of_an_old_connections_end_is_no_end() -> None:
+    """The new one stands already, and no other word of it will come."""
+    made = admitted()
+    made.connect(21.0)
+    made.disconnect(21.0, joined=True)
+    assert kind(made.due(21.25)) is Kind.HELLO
+    made.welcome(Message(Kind.WELCOME, session=SESSION))
+    assert made.connected
+    assert not made.lost(99.0)
+    assert kind(made.due(99.0)) is Kind.BEACON
 
 
 def test_another_groups_welcome_makes_no_sense() -> None:

@@ -60,7 +60,9 @@ class Admission:
     def disconnect(self, now: float, *, joined: bool) -> None:
         """The connection is gone."""
         self.connected = self._admitted = False
-        self._hello_at = None
+        # Word of an old connection's end may come after that of a new one's
+        # beginning: so HELLO is said again, and is lost if there is none.
+        self._hello_at = now + RETRY
         self._link.suspend()
         if not joined:
             self.session = 0  # rank 0 may come back as another one
@@ -85,7 +87,7 @@ class Admission:
         """
         if self.session not in (0, message.session):
             raise ProtocolError("welcomed to another group")
-        self.session = message.session
+        self.session, self.connected = message.session, True
         self._admitted, self._cut, self._hello_at = True, None, None
         self._taken_since = None
         self._link.resume(message.ack)
