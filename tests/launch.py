@@ -16,9 +16,10 @@ import zcoll
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Whoever runs the tests in the background of a script has SIGINT ignored.
+# Whoever runs the tests in the background has SIGINT ignored, or SIGHUP by nohup.
 LAUNCHER = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL);"
     "from zcoll.cli import main; main(prog_name='zcoll')"
 )
 LIMIT = 40
