@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from zcoll.errors import GroupError, MismatchError, ProtocolError, name_ranks
-from zcoll.operations import Source, by_code
+from zcoll.operations import Operation, Source, by_code
 from zcoll.protocol.failures import from_fields
 from zcoll.protocol.steps import Call, Decide, End, FoldNext, Grant
 from zcoll.wire import EMPTY, Flag, Message, Payload, parse_fields, parse_sizes
@@ -36,7 +36,7 @@ class Calls:
         self.limit: int | None = None  # the last call that can still be decided
         self._open: dict[int, Call] = {}
         self._last = dict.fromkeys(ranks, 0)  # each rank's last contribution
-        self._last_call = dict.fromkeys(ranks, "nothing yet")  # the same, for people
+        self._last_call: dict[int, tuple[Operation, int, str]] = {}  # the same, told
         self._held = 0  # bytes of chunked operands granted and not folded
 
     # --- arrivals ---------------------------------------------------------
@@ -54,8 +54,7 @@ class Calls:
         if operation.rooted and root not in self.ranks:
             raise ProtocolError(f"root {root} is not in the group")
         self._last[rank] = seq
-        site = f" ({message.site})" if message.site else ""
-        self._last_call[rank] = f"{operation.describe(root)}, call {seq}{site}"
+        self._last_call[rank] = (operation, root, message.site)
         if self.limit is not None and seq > self.limit:
             return
         call = self._open.get(seq)
@@ -199,7 +198,11 @@ class Calls:
 
     def last_call(self, rank: int) -> str:
         """A rank's last call, and where it was made, for people."""
-        return self._last_call[rank]
+        if rank not in self._last_call:
+            return "nothing yet"
+        operation, root, site = self._last_call[rank]
+        text = f"{operation.describe(root)}, call {self._last[rank]}"
+        return f"{text} ({site})" if site else text
 
     def last_whole(self, rank: int) -> int:
         """The last call for which no chunk of this rank is missing, nor before."""
