@@ -144,6 +144,21 @@ def test_a_reason_may_be_an_exception() -> None:
     assert run_group(2, task) == ["no space left"] * 2
 
 
+def test_who_aborts_may_tear_down_at_once() -> None:
+    """The word of the group's end need not have come back yet."""
+
+    def task(comm: zcoll.Communicator) -> None:
+        if comm.replica_rank == 1:
+            comm.abort("enough")
+        else:
+            with pytest.raises(zcoll.AbortedError, match="enough"):
+                comm.barrier()
+        comm.teardown()
+
+    for _ in range(10):
+        run_group(2, task)
+
+
 def test_a_signal_handler_may_abort() -> None:
     with zcoll.connect() as alone:
         before = signal.signal(signal.SIGUSR1, lambda *_: alone.abort("preempted"))

@@ -130,6 +130,7 @@ class Engine(Loop):
         self._callbacks: Worker | None = None
         self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
+        self._aborted = False  # likewise
         self._noted: dict[str, float] = {}
         self._pid = os.getpid()
 
@@ -169,6 +170,7 @@ class Engine(Loop):
     def abort(self, reason: str) -> None:
         """End the group on every replica."""
         self.check()
+        self._aborted = True
         self._post(lambda: self._replica.abort(reason))
 
     def check(self) -> None:
@@ -247,7 +249,8 @@ class Engine(Loop):
     @property
     def over(self) -> bool:
         """Whether the group has ended, or this replica has left it."""
-        return self._left or self._ended or self._replica.over
+        ended = self._left or self._aborted or self._ended
+        return ended or self._replica.over
 
     def run_callback(self, job: Callable[[], None]) -> None:
         """Run a callback of a future, or a log line, on the thread for callbacks.
