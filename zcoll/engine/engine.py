@@ -6,22 +6,20 @@ thread. The user's code (reduce functions, callbacks, unpickling) never runs the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import logging
 import os
-import queue
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zcoll.engine.backlog import Backlog
 from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
 from zcoll.engine.stalls import Stalls, main_thread
 from zcoll.errors import (
-    BacklogError,
     ClosedError,
     GroupError,
     ZcollError,
@@ -37,7 +35,7 @@ from zcoll.protocol.events import (
     TellStack,
 )
 from zcoll.transport.forks import let_go
-from zcoll.worker import Worker, in_user_code, user_code
+from zcoll.worker import Worker, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zcoll.engine")
 
-ROOM_CHECK = 0.5  # seconds between looks whether a wait for room makes sense
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
 
@@ -113,11 +110,7 @@ class Engine(Loop):
         self.refusal: ZcollError | None = None
         self._replica = replica
         self._place = place
-        self._max_pending = liveness.max_pending
-        # Not a Semaphore: an interrupt inside one may leave its lock held for ever.
-        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(liveness.max_pending):
-            self._room.put(None)
+        self._backlog = Backlog(liveness.max_pending)
         self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[int, Future[Any]] = {}
         self._causes: dict[
@@ -148,24 +141,10 @@ class Engine(Loop):
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
         self.check()
-        self._wait_for_room(request.operation)
+        self._backlog.enter(request.operation.name, self.check)
         self._post(lambda: self._take_call(request))
         if self._ended:
             self._fail_late(request.future)
-
-    def _wait_for_room(self, operation: Operation) -> None:
-        with contextlib.suppress(queue.Empty):
-            return self._room.get_nowait()
-        if in_user_code() or asyncio._get_running_loop() is not None:
-            raise BacklogError(
-                f"{operation.name}: {self._max_pending} calls are in flight, and this "
-                "thread must not wait: await some of their futures first, or raise "
-                "max_pending"
-            )
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self._room.get(timeout=ROOM_CHECK)
-            self.check()
 
     def abort(self, reason: str) -> None:
         """End the group on every replica."""
@@ -323,7 +302,7 @@ class Engine(Loop):
     def _take_future(self, seq: int, now: float) -> Future[Any]:
         """A call has ended."""
         self._active_at = now
-        self._room.put(None)
+        self._backlog.leave()
         return self._futures.pop(seq)
 
     def _fail(self, instruction: Fail, now: float) -> None:
@@ -345,7 +324,7 @@ class Engine(Loop):
     def _give_up(self, error: GroupError | None) -> None:
         left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
-            self._room.put(None)
+            self._backlog.leave()
             future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
         if not self.joined.is_set():

@@ -1,0 +1,57 @@
+"""How many calls may be in flight: the next one waits for room."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+from typing import TYPE_CHECKING
+
+from zcoll.errors import BacklogError
+from zcoll.worker import in_user_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECK = 0.5  # seconds between looks whether waiting for room still makes sense
+
+
+class Backlog:
+    """Room for a number of calls.
+
+    Args:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # Not a Semaphore: an interrupt inside one may leave its lock held for ever.
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(limit):
+            self._room.put(None)
+
+    def enter(self, name: str, check: Callable[[], None]) -> None:
+        """Take room for a call, and wait for it if need be.
+
+        Args:
+            name: The operation's name.
+            check: Raises when the call can no longer be made.
+
+        Raises:
+            BacklogError: There is none, and this thread must not wait.
+        """
+        with contextlib.suppress(queue.Empty):
+            return self._room.get_nowait()
+        if in_user_code() or asyncio._get_running_loop() is not None:
+            raise BacklogError(
+                f"{name}: {self._limit} calls are in flight, and this thread must not "
+                "wait: await some of their futures first, or raise max_pending"
+            )
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._room.get(timeout=CHECK)
+            check()
+
+    def leave(self) -> None:
+        """A call has ended."""
+        self._room.put(None)
