@@ -58,8 +58,9 @@ def knock(
         monitor = socket.get_monitor_socket(_FAILURES | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         start = time.monotonic()
         socket.connect(f"tcp://127.0.0.1:{port}")
-        for frames in said:
-            socket.send_multipart([bytes(frame) for frame in frames])
+        with contextlib.suppress(zmq.Again):  # it may have been refused already
+            for frames in said:
+                socket.send_multipart([bytes(frame) for frame in frames], zmq.NOBLOCK)
         assert monitor.poll(int(LIMIT * 1000)), f"{stranger}: nothing was answered"
         taken = time.monotonic() - start
         event = recv_monitor_message(monitor)["event"]
