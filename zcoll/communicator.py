@@ -295,7 +295,7 @@ class Communicator:
                 payload.snapshot()
         future = self._engine.new_future(operation, site)
         request = Request(operation, root, site, payload, failure, reduce_fn, future)
-        self._engine.submit(request)
+        self._engine.submit(request, waits=keep)
         return request
 
     def _encode_error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
@@ -33,6 +34,9 @@ class Owner(Protocol):
 
     def check_process(self) -> None:
         """Refuse to wait in a forked child."""
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until a future has ended, or for so many seconds."""
 
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """The error of a future that has run out of time."""
@@ -153,14 +157,18 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
-        try:
-            # What is too long for a lock is no limit.
-            endless = timeout is None or timeout > threading.TIMEOUT_MAX
-            super().exception(None if endless else timeout)
-        except concurrent.futures.TimeoutError:
+        self._owner.wait(self, timeout)
+        if not self.done():
             error = self._owner.explain(self, timeout or 0.0)
             if not self.done():  # else it ended while the question was on its way
-                raise error from None
+                raise error
+
+    def block(self, timeout: float) -> None:
+        """The engine's side: wait on this thread, while another one works."""
+        # What is too long for a lock is no limit.
+        endless = timeout > threading.TIMEOUT_MAX
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            super().exception(None if endless else timeout)
 
     def _note_wait(self) -> None:
         if self.waiting_since is None:

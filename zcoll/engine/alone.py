@@ -49,7 +49,7 @@ class Alone:
         """A future for a call of this engine."""
         return Future(operation, site, self)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call.
 
         Raises:
@@ -105,6 +105,9 @@ class Alone:
             raise ClosedError(
                 "this process was forked from a replica: initialize again"
             )
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait for a call: none is ever waited for."""
 
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """Never asked: every call has ended when it returns."""

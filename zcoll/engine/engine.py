@@ -133,8 +133,12 @@ class Engine(Loop):
         """A future for a call of this engine."""
         return Future(operation, site, self)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.
+
+        Args:
+            request: The call.
+            waits: Whether this thread is about to wait for it.
 
         Raises:
             ClosedError: This replica has left, or the process is a fork.
@@ -142,7 +146,9 @@ class Engine(Loop):
         """
         self.check()
         self._backlog.enter(request.operation.name, self.check)
-        self._post(lambda: self._take_call(request))
+        self._inbox.append(lambda: self._take_call(request))
+        if not waits:
+            self._announce()
         if self._ended:
             self._fail_late(request.future)
 

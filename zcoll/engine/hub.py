@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
-
-import zmq
 
 from zcoll import codec
 from zcoll.engine.engine import Engine, Request
@@ -13,12 +12,14 @@ from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Note, Send
 from zcoll.reducer import Fold as Reduction
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
-from zcoll.worker import Worker
+from zcoll.worker import Worker, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
+    from zcoll.engine.loop import Errand
     from zcoll.errors import CollectiveError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
@@ -56,7 +57,7 @@ class Hub(Engine):
         self._probes: list[float] = []
         for socket in (router.socket, router.monitor, router.zap):
             if socket is not None:
-                self._poller.register(socket, zmq.POLLIN)
+                self._register(socket)
 
     @property
     def waiting_for(self) -> list[int]:
@@ -68,7 +69,7 @@ class Hub(Engine):
     def _pause(self) -> float:
         return 0.005 if self._probes else super()._pause()
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         if self._router.zap in ready:
             self._router.admit()
         if self._router.monitor in ready:
@@ -158,22 +159,39 @@ class Hub(Engine):
             self._coordinator.reports.reducing.pop(instruction.seq, None)
 
     def _start_fold(self, fold: Fold) -> None:
-        reduce_fn, name, site = self._reduce_fns[fold.seq]
+        errand = functools.partial(self._run_fold, fold, *self._reduce_fns[fold.seq])
+        if self._hosted and self._is_small(fold):
+            self._errands.append(errand)
+        else:
+            self._delegate(errand)
 
-        def job() -> None:
+    def _is_small(self, fold: Fold) -> bool:
+        """Whether to fold it costs less than to hand it over.
+
+        Nothing is spoilt if this is interrupted: it can be done again.
+        """
+        whole = fold.last and fold.seq not in self._reductions
+        return whole and all(payload.inline for _, payload in fold.operands)
+
+    def _delegate(self, errand: Errand) -> None:
+        self._folder.submit(lambda: self._post(errand()))
+
+    def _run_fold(
+        self, fold: Fold, reduce_fn: Callable[[Any, Any], Any], name: str, site: str
+    ) -> Callable[[], object]:
+        """Fold, and give the job that reports it."""
+        with user_code():
             result, error = self._fold(fold, reduce_fn)
-            cause = None
-            if error is not None:
-                error.op, error.seq, error.site = name, fold.seq, site
-                cause, error.__cause__ = error.__cause__, None
-            self._post(lambda: self._folded(fold.seq, result, error, cause))
-
-        self._folder.submit(job)
+        cause = None
+        if error is not None:
+            error.op, error.seq, error.site = name, fold.seq, site
+            cause, error.__cause__ = error.__cause__, None
+        return functools.partial(self._folded, fold.seq, result, error, cause)
 
     def _fold(
         self, fold: Fold, reduce_fn: Callable[[Any, Any], Any]
     ) -> tuple[Payload | None, CollectiveError | None]:
-        """Fold some operands, on the folder's thread: this is the user's code."""
+        """Fold some operands: this is the user's code."""
         reduction = self._reductions.pop(fold.seq, None) or Reduction(reduce_fn)
         for rank, payload in fold.operands:
             try:
