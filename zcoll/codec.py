@@ -56,12 +56,12 @@ def encode(value: Any) -> Payload:
         Exception: Whatever pickling the value raises.
     """
     try:
-        return _dump(pickle.Pickler, value)
+        return _dump(pickle.dumps, value)
     except _REFUSALS:
-        return _dump(cloudpickle.Pickler, value)
+        return _dump(cloudpickle.dumps, value)
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
+def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
     buffers: list[Buffer] = []
     frozen = False
 
@@ -74,21 +74,15 @@ def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
         buffers.append(view)
         return False
 
-    stream = _stream(pickler, value, keep_inside)
+    stream = dumps(value, protocol=PROTOCOL, buffer_callback=keep_inside)
     if frozen and "numpy" in sys.modules:
         buffers.clear()
-        stream = _stream(_thawing(pickler), value, keep_inside)
-    return Payload([stream, *buffers], stable=not buffers)
-
-
-def _stream(
-    pickler: Callable[..., pickle.Pickler],
-    value: Any,
-    keep_inside: Callable[[pickle.PickleBuffer], bool],
-) -> bytes:
-    file = io.BytesIO()
-    pickler(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
-    return file.getvalue()
+        pickler = pickle.Pickler if dumps is pickle.dumps else cloudpickle.Pickler
+        file = io.BytesIO()
+        thawing = _thawing(pickler)
+        thawing(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
+        stream = file.getvalue()
+    return Payload([stream, *buffers], not buffers)
 
 
 def _thawing(pickler: Callable[..., pickle.Pickler]) -> Callable[..., pickle.Pickler]:

@@ -70,20 +70,34 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self.seq = 0
         self.waiting_since: float | None = None
         self._owner = owner
+        self._ended = self._failed = False
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
         self._decode_error: DecodeError | None = None
-        self.set_running_or_notify_cancel()  # so that cancel() is False
 
     def deliver(self, payload: Payload | None) -> None:
         """The engine's side: the call has this outcome."""
         self._payload = payload
+        self._ended = True
         self.set_result(cast("T", None))  # decoded when it is asked for
 
     def fail(self, error: Exception) -> None:
         """The engine's side: the call has this error."""
+        self._ended = self._failed = True
         self.set_exception(error)
+
+    def done(self) -> bool:
+        """Whether the call has ended. (The base class takes a lock to say it.)"""
+        return self._ended
+
+    def running(self) -> bool:
+        """Whether the call has not ended."""
+        return not self._ended
+
+    def cancel(self) -> bool:
+        """Do nothing, and say so: one replica cannot take a call back."""
+        return False
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the call's result.
@@ -103,7 +117,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
                 before the call has ended.
         """
         self._wait(timeout)
-        super().result(0)
+        if self._failed:
+            super().result()
         self._decode()
         if self._decode_error is not None:
             raise self._decode_error
@@ -121,7 +136,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             ReentrantCallError: As for :meth:`result`.
         """
         self._wait(timeout)
-        error = super().exception(0)
+        error = super().exception() if self._failed else None
         if error is None:
             self._decode()
             error = self._decode_error
@@ -152,15 +167,15 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return asyncio.wrap_future(self).__await__()
 
     def _wait(self, timeout: float | None) -> None:
-        if self.done():
+        if self._ended:
             return
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
         self._owner.wait(self, timeout)
-        if not self.done():
+        if not self._ended:
             error = self._owner.explain(self, timeout or 0.0)
-            if not self.done():  # else it ended while the question was on its way
+            if not self._ended:  # else it ended while the question was on its way
                 raise error
 
     def block(self, timeout: float) -> None:

@@ -84,11 +84,16 @@ class Kind(enum.IntEnum):
         return self >= Kind.READY
 
 
-class Flag(enum.IntFlag):
+class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
     """Bits of the header."""
 
     CHUNKED = 1  # the body holds the sizes of the parts; chunks follow
     POISONED = 2  # the contribution is an error: JSON fields
+
+
+_KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
+_FIRST_NUMBERED = int(Kind.READY)
+_UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
 
 @dataclass(slots=True)
@@ -109,7 +114,7 @@ class Payload:
     @property
     def sizes(self) -> list[int]:
         """The parts' sizes in bytes."""
-        return [memoryview(part).nbytes for part in self.parts]
+        return [len(part) for part in self.parts]  # views are of single bytes
 
     @property
     def nbytes(self) -> int:
@@ -119,7 +124,7 @@ class Payload:
     @property
     def inline(self) -> bool:
         """Whether the payload travels inside the first frame."""
-        return len(self.parts) == 1 and self.nbytes <= INLINE_LIMIT
+        return len(self.parts) == 1 and len(self.parts[0]) <= INLINE_LIMIT
 
     def snapshot(self) -> None:
         """Copy what the caller could still change. Afterwards it is stable."""
@@ -132,7 +137,10 @@ class Payload:
 
     def shared(self) -> Payload:
         """The same memory for several readers, none of whom owns it."""
-        parts: list[Buffer] = [memoryview(part).toreadonly() for part in self.parts]
+        parts: list[Buffer] = [
+            part if isinstance(part, bytes) else memoryview(part).toreadonly()
+            for part in self.parts
+        ]
         return Payload(parts, stable=True)
 
 
@@ -211,7 +219,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
     """
     if not 1 <= len(frames) <= 2:
         raise ProtocolError(f"a message has 1 or 2 frames, not {len(frames)}")
-    head = memoryview(frames[0])
+    head = frames[0]
     if len(head) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
     (magic, version, code, operation, flags, site_size, *numbers) = _HEADER.unpack_from(
@@ -221,19 +229,18 @@ def parse(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError("not a zcoll message")
     if version != VERSION:
         raise OtherVersionError(version)
-    try:
-        kind = Kind(code)
-    except ValueError:
-        raise ProtocolError(f"unknown kind {code}") from None
+    kind = _KINDS.get(code)
+    if kind is None:
+        raise ProtocolError(f"unknown kind {code}")
     end = _HEADER.size + site_size
     if site_size > MAX_SITE or len(head) < end:
         raise ProtocolError(f"a call site of {site_size} bytes does not fit")
-    if flags & ~int(Flag.CHUNKED | Flag.POISONED):  # ~ of a Flag hides the others
+    if flags & _UNKNOWN_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
     rank, root, session, group, seq, number, ack = numbers
-    if bool(number) != kind.numbered:
+    if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
     return Message(
         kind=kind,
@@ -246,7 +253,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
         seq=seq,
         number=number,
         ack=ack,
-        site=bytes(head[_HEADER.size : end]).decode("utf-8", "replace"),
+        site=str(head[_HEADER.size : end], "utf-8", "replace"),
         body=head[end:],
         data=frames[1] if len(frames) == 2 else None,
     )
