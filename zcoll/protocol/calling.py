@@ -150,15 +150,15 @@ class Calling:
         if operation.ends:
             self._tear_down(pending, message.seq)
         if operation.makes is not None and message.payload is not None:
-            self._begin(pending, parse_fields(message.payload.parts[0]))
+            self._begin(parse_fields(message.payload.parts[0]))
         if not message.flags & Flag.CHUNKED:
             self._deliver(pending, message.seq, message.payload)
 
-    def _begin(self, parent: Pending, fields: dict[str, Any]) -> None:
+    def _begin(self, fields: dict[str, Any]) -> None:
         """A group has been made of another one."""
         number, name, ranks = read_group(fields)
         if number is not None and ranks:
-            self._groups[number] = Pending(number, name, ranks, parent.group)
+            self._groups[number] = Pending(number, name, ranks)
 
     def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
         if pending.decide(seq) is not None:
@@ -196,11 +196,6 @@ class Calling:
         name = f"group {pending.name!r}" if pending.name else "the group"
         error = ClosedError(f"{name} was torn down by call {seq}", group=pending.name)
         self._drop_after(pending, seq, error)
-        ended = {pending.group}
-        for other in list(self._groups.values()):  # parents come first
-            if other.parent in ended:
-                ended.add(other.group)
-                self._drop_after(other, 0, error)
 
     def _drop_after(self, pending: Pending, after: int, error: GroupError) -> None:
         """Every later call ends with this error."""

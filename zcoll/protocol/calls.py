@@ -40,6 +40,7 @@ class Calls:
     Attributes:
         roll: Who is in it.
         name: As given.
+        torn_down: Whether its members, or those of the group above, have ended it.
         decided: The last call that is over.
         limit: The last call that can still be decided, if there is one.
     """
@@ -47,6 +48,7 @@ class Calls:
     def __init__(self, ranks: Sequence[int], name: str = "") -> None:
         self.roll = Roll(ranks)
         self.name = name
+        self.torn_down = False
         self.decided = 0
         self.limit: int | None = None
         self._open: dict[int, Call] = {}
@@ -238,7 +240,7 @@ class Calls:
     ) -> Decide:
         self.decided = call.seq
         if call.operation.ends:
-            self.limit = call.seq
+            self.limit, self.torn_down = call.seq, True
         del self._open[call.seq]
         self._grants.release(call, call.holding)
         if error is not None:
@@ -258,15 +260,15 @@ class Calls:
         yield End(error, self.limit)
 
     def last_whole(self, rank: int) -> int:
-        """The last call for which no chunk of this rank is missing, nor before."""
-        torn = (
-            call.seq
-            for call in self._open.values()
-            if rank in call.sizes
-            and rank not in call.payloads
-            and rank in call.contributors[call.folded :]
-        )
+        """The last call for which nothing of this rank is missing, nor before."""
+        torn = (call.seq for call in self._open.values() if _lacks(call, rank))
         return min(torn, default=self.roll.last(rank) + 1) - 1
+
+    @property
+    def made(self) -> int:
+        """The last call that everybody has made."""
+        last = [self.roll.last(r) for r in self.roll.ranks if r not in self.roll.left]
+        return max(self.decided, min(last, default=0))
 
     def undecided(self, rank: int) -> bool:
         """Whether a call that this rank takes part in may still be decided."""
@@ -281,6 +283,15 @@ class Calls:
     def pending(self, seq: int | None = None) -> Call | None:
         """This call if it is open, or the first open one."""
         return self._open.get(self.decided + 1 if seq is None else seq)
+
+
+def _lacks(call: Call, rank: int) -> bool:
+    """Whether chunks of this rank's payload, or its reduce function, are missing."""
+    if rank not in call.sites or rank not in call.contributors[call.folded :]:
+        return False
+    first = call.contributors[0] == rank != HUB
+    function = call.operation.folding is not None and first and call.function is None
+    return function or (rank in call.sizes and rank not in call.payloads)
 
 
 def _read_error(message: Message) -> CollectiveError:

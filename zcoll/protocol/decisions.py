@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import CollectiveError, ReplicaExitedError
+from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
 from zcoll.protocol.events import Fold, Forget
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.groups import WORLD, Groups
@@ -116,12 +116,12 @@ class Decisions:
         self.progress += 1
         if operation.makes is not None and step.error is None:
             self._make_groups(group, calls, step)
+        if operation.ends:
+            self._end_below(group, calls, seq)
         for rank in calls.roll.ranks:
             if calls.roll.left.get(rank, seq) >= seq or operation.ends:
                 self._deliver(self._membership.members[rank], group, step)
         if operation.ends:
-            for each in self.groups.below(group):
-                self._forget(each)
             self._membership.closing |= group == WORLD
 
     def _deliver(self, member: Member, group: int, step: Decide) -> None:
@@ -142,6 +142,17 @@ class Decisions:
         else:
             message.body = pack_fields(to_fields(error))
         self._post(member, message)
+
+    def _end_below(self, group: int, calls: Calls, seq: int) -> None:
+        """A group is torn down: those made of it end with what everybody has called."""
+        name = f"group {calls.name!r}" if calls.name else "the group"
+        error = ClosedError(f"{name} was torn down by call {seq}", group=calls.name)
+        for number in self.groups.below(group)[1:]:
+            below = self.groups.find(number)
+            if below is not None:
+                below.torn_down = True
+                self.stop(number, error, below.made)
+                self._release(number, below)
 
     def _make_groups(self, group: int, calls: Calls, step: Decide) -> None:
         """Make the groups that a call asks for, and tell each member of its own."""
@@ -196,14 +207,12 @@ class Decisions:
         self._release(group, calls)
 
     def _release(self, group: int, calls: Calls) -> None:
-        """Forget a group once all have released it and nothing is under way."""
+        """Forget a group once it is released or torn down, and nothing is under way."""
         closed = calls.roll.closed
-        if closed and not calls.open and closed.issuperset(calls.roll.ranks):
-            self._forget(group)
-
-    def _forget(self, group: int) -> None:
-        self.groups.forget(group)
-        self._out.append(Forget(group))
+        released = closed and closed.issuperset(calls.roll.ranks)
+        if (calls.torn_down or released) and not calls.open:
+            self.groups.forget(group)
+            self._out.append(Forget(group))
 
     @property
     def serving(self) -> bool:

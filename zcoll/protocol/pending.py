@@ -15,25 +15,20 @@ class Pending:
         group: The group's number.
         name: What errors call the group; "" is the world.
         ranks: Its members' ranks in the world, in its order.
-        parent: The number of the group that it was made of, or None.
 
     Attributes:
         group: As given.
         name: As given.
         ranks: As given.
-        parent: As given.
         active: Who still makes calls, as ranks of the group.
         closed: Whether this replica has released the group.
         seq: The number of the last call.
     """
 
-    def __init__(
-        self, group: int, name: str, ranks: list[int], parent: int | None = None
-    ) -> None:
+    def __init__(self, group: int, name: str, ranks: list[int]) -> None:
         self.group = group
         self.name = name
         self.ranks = ranks
-        self.parent = parent
         self.active = list(range(len(ranks)))
         self.closed = False
         self.seq = 0

@@ -78,8 +78,9 @@ class Roll:
         return [r for r in self.ranks if r not in self.left or self.left[r] >= seq]
 
     def missing(self, seq: int) -> list[int]:
-        """Who has not made this call."""
-        return [r for r in self.expected(seq) if self._entries[r].seq < seq]
+        """Who has not made this call, in the order of ranks in the world."""
+        late = (r for r in self.expected(seq) if self._entries[r].seq < seq)
+        return sorted(late)
 
     def news(self, seq: int) -> list[int] | None:
         """Who still makes calls, as ranks of the group, if fewer than before.
