@@ -19,6 +19,7 @@ import select
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -27,16 +28,14 @@ from zcoll import codec
 from zcoll.engine.bell import Bell
 from zcoll.engine.shield import Woken, shield
 from zcoll.errors import GroupError
+from zcoll.worker import user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
-    from typing import TypeAlias
 
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.futures import Future
-
-    Errand: TypeAlias = Callable[[], Callable[[], object]]
 
 _log = logging.getLogger("zcoll.engine")
 
@@ -49,6 +48,19 @@ DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica wait
 _NOTHING: frozenset[Any] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Code of the program's that has to run, for the sake of a call.
+
+    Attributes:
+        group: Those of one group run one after the other.
+        run: Runs it, without the wheel; gives a job to be done with it.
+    """
+
+    group: int
+    run: Callable[[], Callable[[], object]]
+
+
 class Loop:
     """The wheel, the loop thread, the inbox, and the end.
 
@@ -57,9 +69,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._inbox: deque[Callable[[], object]] = deque()
-        # Code of the program's that a driver runs without the wheel, if it is not the
-        # loop thread. Each gives a job to be done afterwards.
-        self._errands: deque[Errand] = deque()
+        self._errands: deque[Errand] = deque()  # of a driver of the program's
         self._wheel = threading.Lock()
         self._bell = Bell()
         self._poller = zmq.Poller()
@@ -174,12 +184,14 @@ class Loop:
         """Run the program's own code, without the wheel."""
         job = None
         try:
-            job = guard.run(errand)
+            with user_code():
+                job = guard.run(errand.run)
         finally:
-            if job is None or guard.raised:  # a signal has interrupted it
+            if job is None or guard.raised is not None:  # a signal interrupted it
                 self._delegate(errand)
-            else:
-                self._inbox.append(job)
+        if guard.raised is not None:
+            raise guard.raised
+        self._inbox.append(job)
 
     def _sleep(self, pause: float, guard: Shield | NoShield) -> set[Any]:
         """Sleep until something happens: what is ready."""

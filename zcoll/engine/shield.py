@@ -47,11 +47,11 @@ class Shield:
     raise. It is for the main thread: on any other one nothing is ever interrupted.
 
     Attributes:
-        raised: Whether a handler has raised in what :meth:`run` ran last.
+        raised: What a handler has raised in what :meth:`run` ran last, or None.
     """
 
     def __init__(self) -> None:
-        self.raised = False
+        self.raised: BaseException | None = None
         self._mode = _Mode.HELD
         self._handler = self._catch  # one object, to know it again
         self._replaced: list[tuple[int, Any]] = []
@@ -113,8 +113,8 @@ class Shield:
         handler = next(h for replaced, h in self._replaced if replaced == number)
         try:
             handler(number, frame)
-        except BaseException:
-            self._mode, self.raised = _Mode.HELD, True
+        except BaseException as error:
+            self._mode, self.raised = _Mode.HELD, error
             raise
 
     def sleep(self, poll: Callable[[int], list[Any]], timeout: int) -> list[Any]:
@@ -139,7 +139,7 @@ class Shield:
         """
         if self._caught:
             raise Woken
-        self._mode, self.raised = _Mode.FREE, False
+        self._mode, self.raised = _Mode.FREE, None
         try:
             return code()
         finally:
@@ -149,7 +149,7 @@ class Shield:
 class NoShield(contextlib.AbstractContextManager["NoShield"]):
     """What :class:`Shield` is on a thread that no signal interrupts."""
 
-    raised = False
+    raised: BaseException | None = None
 
     def __exit__(self, *_: object) -> None:
         return None
