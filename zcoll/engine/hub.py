@@ -117,6 +117,8 @@ class Hub(Engine):
                 self._coordinator.misbehaved(peer, error)
             else:
                 self._coordinator.receive(peer, message, now)
+            if not self._router.holds_more():
+                break
 
     def _tick(self, now: float) -> None:
         self._router.cut_clogged(now)
@@ -129,11 +131,8 @@ class Hub(Engine):
             self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
-        busy = True
-        while busy:
-            busy = False
+        while not (self._coordinator.silent and self._replica.silent):
             for instruction in self._coordinator.take():
-                busy = True
                 if isinstance(instruction, Send):
                     self._dispatch(instruction, now)
                 elif isinstance(instruction, Fold):
@@ -143,7 +142,6 @@ class Hub(Engine):
                 else:
                     self._inform(instruction, now)
             for answer in self._replica.take():
-                busy = True
                 if isinstance(answer, Send):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:

@@ -131,8 +131,9 @@ class Loop:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not future.done() and time.monotonic() < deadline:
             drove = True
-            with shield() as guard, contextlib.suppress(Woken):
-                drove = self._drive(future, deadline, guard)
+            with shield() as guard:
+                with contextlib.suppress(Woken):  # its handler runs next
+                    drove = self._drive(future, deadline, guard)
             if not drove:
                 self._announce()  # this call may be among the jobs
                 self._wait_for_others(future, deadline)

@@ -74,6 +74,8 @@ class Spoke(Engine):
                 self._replica.receive(parse(frames), now)
             except ProtocolError as error:
                 self._replica.misled(error)
+            if not self._dealer.holds_more():
+                break
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None
@@ -102,8 +104,8 @@ class Spoke(Engine):
         super()._tick(now)
 
     def _obey(self, now: float) -> None:
-        while instructions := self._replica.take():
-            for instruction in instructions:
+        while not self._replica.silent:
+            for instruction in self._replica.take():
                 if isinstance(instruction, Send):
                     # What is not sent here is sent again after the reconnect.
                     self._dealer.send(pack(instruction.message))

@@ -55,11 +55,16 @@ class Coordinator:
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
 
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to take."""
+        return not (self._out or self._active)
+
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
         for rank in sorted(self._active):
             member = self.membership.members[rank]
-            if member.peer is not None:
+            if member.peer is not None and not member.link.silent:
                 for message in member.link.transmit():
                     message.session = self._session
                     self._out.append(Send(message, member.peer))

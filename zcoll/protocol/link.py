@@ -99,6 +99,14 @@ class Link:
         for key in [k for k in self._assembling if k[0] == group and k[1] > seq]:
             del self._assembling[key]
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing goes on the wire now."""
+        if not self._connected:
+            return True
+        chunks = self._sending and self._in_flight < WINDOW
+        return not (self._queue or self._ack_due or chunks or self._replay)
+
     def transmit(self) -> Iterator[Message]:
         """Yield what must go on the wire now, in order."""
         if not self._connected:

@@ -72,9 +72,16 @@ class Replica:
         self._failed = False  # by an error of the group
         self._farewell: Message | None = None  # goes when every payload has gone
 
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to take."""
+        farewell = self._farewell is not None and not self._link.owes_payloads
+        return not (self._out or farewell) and self._link.silent
+
     def take(self) -> list[ReplicaInstruction]:
         """Take the instructions that have come up, in order."""
-        self._transmit()
+        if not self._link.silent:
+            self._transmit()
         if self._farewell is not None and not self._link.owes_payloads:
             self._link.send(self._farewell)
             self._farewell = None

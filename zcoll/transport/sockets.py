@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
+from zmq.backend import zmq_poll
 
 from zcoll import security
 from zcoll.errors import ConfigurationError
@@ -66,6 +67,7 @@ class _Socket:
             )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
+        self._itself = [(self.socket, int(zmq.POLLIN))]  # to poll
         self._set_common_options(heartbeat)
         clogs = None
         if place.kind == "ipc":
@@ -114,6 +116,10 @@ class _Socket:
             if len(frames) < _MOST_FRAMES:  # else no message of zcoll: not kept
                 frames.append(frame.buffer)
         return frames
+
+    def holds_more(self) -> bool:
+        """Whether there is a message to receive; to find none there takes longer."""
+        return bool(zmq_poll(self._itself, 0))
 
     def events(self) -> list[Event]:
         """Drain the monitor. It does not tell to which connection it happened."""
