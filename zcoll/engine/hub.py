@@ -131,7 +131,7 @@ class Hub(Engine):
             self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
-        while not (self._coordinator.silent and self._replica.silent):
+        while True:
             for instruction in self._coordinator.take():
                 if isinstance(instruction, Send):
                     self._dispatch(instruction, now)
@@ -141,7 +141,10 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
-            for answer in self._replica.take():
+            answers = self._replica.take()
+            if not answers and self._coordinator.silent:
+                break
+            for answer in answers:
                 if isinstance(answer, Send):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:

@@ -104,8 +104,8 @@ class Spoke(Engine):
         super()._tick(now)
 
     def _obey(self, now: float) -> None:
-        while not self._replica.silent:
-            for instruction in self._replica.take():
+        while instructions := self._replica.take():
+            for instruction in instructions:
                 if isinstance(instruction, Send):
                     # What is not sent here is sent again after the reconnect.
                     self._dealer.send(pack(instruction.message))

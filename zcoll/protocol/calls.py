@@ -79,7 +79,7 @@ class Calls:
             return
         call.sites[rank] = message.site
         self._take(call, rank, message)
-        if operation.folding is not None and not call.fetched:
+        if rank != HUB and call.contributors[:1] == [rank]:
             yield from self._fetch(call)
         if len(call.sites) >= call.expected or self._grants.waiting:
             yield from self._advance()
@@ -152,8 +152,9 @@ class Calls:
         if call is None:
             return
         call.folding = False
-        done = call.contributors[: call.folded]
-        self._grants.release(call, sum(call.sizes.pop(rank, 0) for rank in done))
+        if call.sizes:
+            done = call.contributors[: call.folded]
+            self._grants.release(call, sum(call.sizes.pop(rank, 0) for rank in done))
         if error is not None:
             yield self._decide(call, Outcome(), error)
         elif results is not None:

@@ -62,6 +62,13 @@ class Coordinator:
 
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
+        if self._active:
+            self._transmit()
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def _transmit(self) -> None:
         for rank in sorted(self._active):
             member = self.membership.members[rank]
             if member.peer is not None and not member.link.silent:
@@ -69,9 +76,6 @@ class Coordinator:
                     message.session = self._session
                     self._out.append(Send(message, member.peer))
         self._active.clear()
-        out = self._out.copy()
-        self._out.clear()
-        return out
 
     def _post(self, member: Member, message: Message) -> None:
         """Queue a numbered message for a member that is there."""

@@ -63,8 +63,9 @@ class Grants:
 
     def forget(self, call: Call) -> None:
         """A call is over."""
-        ungranted = call.contributors[call.granted :] if call.sizes else ()
-        self.waiting -= sum(1 for rank in ungranted if rank in call.sizes)
+        if call.sizes:
+            ungranted = call.contributors[call.granted :]
+            self.waiting -= sum(1 for rank in ungranted if rank in call.sizes)
         self.release(call, call.holding)
 
     def release(self, call: Call, size: int) -> None:

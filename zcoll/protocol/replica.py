@@ -72,12 +72,6 @@ class Replica:
         self._failed = False  # by an error of the group
         self._farewell: Message | None = None  # goes when every payload has gone
 
-    @property
-    def silent(self) -> bool:
-        """Whether there is nothing to take."""
-        farewell = self._farewell is not None and not self._link.owes_payloads
-        return not (self._out or farewell) and self._link.silent
-
     def take(self) -> list[ReplicaInstruction]:
         """Take the instructions that have come up, in order."""
         if not self._link.silent:
@@ -86,6 +80,8 @@ class Replica:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
+        if not self._out:
+            return []
         out = self._out.copy()
         self._out.clear()
         return out
