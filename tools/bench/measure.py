@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.figures import Samples
 from bench.group import BrokenGroupError, Group
 from bench.orders import Run
+from bench.startup import Joins, join_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,15 +44,30 @@ class Effort:
         return turns, min(MOST_ROUNDS, affordable // turns)
 
 
-def why_not(variant: Variant, cell: Cell) -> str:
-    """Why a variant is left out of a cell, or nothing."""
+def why_not(variant: Variant, cell: Cell, memory: int = MOST_MEMORY) -> str:
+    """Why a variant is left out of a cell, or nothing.
+
+    Args:
+        variant: What would be measured.
+        cell: Where.
+        memory: Bytes that may be used.
+    """
     if cell.what not in variant.does:
         return "no such call"
     if cell.payload.name == "dict" and not variant.takes_dict:
         return "no objects"
-    if variant.operands(cell.size) * cell.payload.size > MOST_MEMORY:
+    if variant.operands(cell.size) * cell.payload.size > memory:
         return "memory"
     return ""
+
+
+def free_memory() -> int:
+    """Bytes that may be used now: not more than there are."""
+    meminfo = Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else ():
+        if line.startswith("MemAvailable:"):
+            return min(MOST_MEMORY, int(line.split()[1]) * 1024)
+    return MOST_MEMORY
 
 
 class Bench:
@@ -62,8 +79,9 @@ class Bench:
         self._groups: dict[str, Group] = {}
         self._broken: dict[str, str] = {}
         self.results: Results = {}
+        self.joins: Joins = {}
 
-    def measure(self, cells: Sequence[Cell]) -> Results:
+    def measure(self, cells: Sequence[Cell]) -> None:
         """Measure everything."""
         for size in sorted({cell.size for cell in cells}):
             chosen = [cell for cell in cells if cell.size == size]
@@ -76,16 +94,18 @@ class Bench:
                 self._stop()
             taken = time.monotonic() - began
             sys.stderr.write(f"{size} replicas: measured in {taken:.0f} s\n")
-        return self.results
 
     def _start(self, size: int, cells: Sequence[Cell]) -> None:
         for variant in self._variants:
             if all(why_not(variant, cell) for cell in cells):
                 continue
             try:
-                self._groups[variant.name] = Group(variant, size)
+                group = self._groups[variant.name] = Group(variant, size)
             except BrokenGroupError as error:
                 self._give_up(variant.name, error)
+            else:
+                taken = join_time(group.started)
+                self.joins.setdefault((variant.name, size), []).append(taken)
 
     def _stop(self) -> None:
         while self._groups:
@@ -100,10 +120,12 @@ class Bench:
 
     def _measure_cell(self, cell: Cell) -> None:
         plans: dict[str, tuple[int, int]] = {}
+        memory = free_memory()
         for variant in self._variants:
             name = variant.name
             samples = self.results[cell, name] = Samples()
-            samples.left_out = why_not(variant, cell) or self._broken.get(name, "")
+            samples.left_out = why_not(variant, cell, memory)
+            samples.left_out = samples.left_out or self._broken.get(name, "")
             if not samples.left_out:
                 plans[name] = self._warm_up(cell, name, samples)
         for turn in range(self._effort.turns):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+import statistics
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from bench import bars
 from bench.cells import Cell
-from bench.figures import Figures
 from bench.payloads import PAYLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from bench.figures import Figures
     from bench.measure import Results
+    from bench.startup import Joins
     from bench.variants import Variant
 
 _PACKAGES = ("zcoll", "pyzmq", "numpy", "adaptdl", "mpi4py", "mpich", "torch")
@@ -32,29 +33,20 @@ class Report:
         variants: What was measured, in the order of the tables.
         figures: By cell and variant.
         left_out: Why there are none, by cell and variant.
+        imports: Seconds of an import, by module.
+        joins: Seconds for a group to come together, by variant and size.
     """
 
     machine: dict[str, str]
     variants: list[str]
-    figures: dict[tuple[Cell, str], Figures]
-    left_out: dict[tuple[Cell, str], str]
-
-    @classmethod
-    def of(cls, results: Results, variants: Sequence[Variant]) -> Report:
-        """The report of what has been measured here."""
-        figures = {}
-        left_out = {}
-        for (cell, name), samples in results.items():
-            found = samples.figures(cell.calls_at_once)
-            if found is None:
-                left_out[cell, name] = samples.left_out
-            else:
-                figures[cell, name] = found
-        return cls(_machine(), [each.name for each in variants], figures, left_out)
+    figures: dict[tuple[Cell, str], Figures] = field(default_factory=dict)
+    left_out: dict[tuple[Cell, str], str] = field(default_factory=dict)
+    imports: dict[str, float] = field(default_factory=dict)
+    joins: dict[tuple[str, int], float] = field(default_factory=dict)
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells in the order in which they were measured."""
+        """The cells, each once."""
         return list(
             dict.fromkeys(cell for cell, _ in {**self.figures, **self.left_out})
         )
@@ -64,8 +56,15 @@ class Report:
         found = self.figures.get((Cell(what, PAYLOADS[payload], size), name))
         return None if found is None else found.median
 
+    def operands(self, name: str, payload: str, size: int) -> float | None:
+        """Memory that rank 0 needed for an allreduce, in operands, if measured."""
+        cell = Cell("allreduce", PAYLOADS[payload], size)
+        found = self.figures.get((cell, name))
+        return None if found is None else found.peak / cell.payload.size
+
     def as_json(self) -> dict[str, Any]:
         """All of it, for programs."""
+        verdicts = [*bars.ratios(self), *bars.ceilings(self)]
         return {
             "machine": self.machine,
             "variants": self.variants,
@@ -77,13 +76,31 @@ class Report:
                 {**_place(cell, name), "why": why}
                 for (cell, name), why in self.left_out.items()
             ],
+            "imports": self.imports,
+            "joins": [
+                {"variant": name, "replicas": size, "seconds": taken}
+                for (name, size), taken in self.joins.items()
+            ],
+            "bars": [{**asdict(each), "met": each.met} for each in verdicts],
         }
 
-    def save(self, directory: Path) -> None:
-        """Write it into a directory."""
-        directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.as_json(), indent=1)
-        (directory / "bench.json").write_text(text + "\n")
+
+def make(
+    variants: Sequence[Variant],
+    results: Results,
+    joins: Joins,
+    imports: dict[str, float],
+) -> Report:
+    """The report of what has been measured here."""
+    report = Report(_machine(), [each.name for each in variants], imports=imports)
+    report.joins = {key: statistics.median(taken) for key, taken in joins.items()}
+    for (cell, name), samples in results.items():
+        found = samples.figures(cell.calls_at_once)
+        if found is None:
+            report.left_out[cell, name] = samples.left_out
+        else:
+            report.figures[cell, name] = found
+    return report
 
 
 def _place(cell: Cell, name: str) -> dict[str, Any]:
@@ -99,8 +116,8 @@ def _machine() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "system": platform.platform(),
-        "processors": str(len(os.sched_getaffinity(0))),
-        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processors": str(os.cpu_count()),
+        "Python": platform.python_version(),
         **versions,
     }

@@ -52,7 +52,7 @@ class Variant:
         """Whether it can be measured here."""
         if self.launcher and mpiexec() is None:
             return False
-        return importlib.util.find_spec(self.needs) is not None
+        return installed(self.needs)
 
     def load(self) -> Callable[[int, int, Place], Peer]:
         """Import it, and give what joins a group as a rank of so many, somewhere."""
@@ -61,6 +61,11 @@ class Variant:
             importlib.import_module(f"bench.peers.{module}"), name
         )
         return start
+
+
+def installed(package: str) -> bool:
+    """Whether a package is at hand."""
+    return importlib.util.find_spec(package) is not None
 
 
 def mpiexec() -> str | None:

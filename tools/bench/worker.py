@@ -26,7 +26,12 @@ _PEAK_RESET = Path("/proc/self/clear_refs")
 
 
 def _memory(field: str) -> int:
-    """A figure of this process in bytes: ``VmRSS`` now, ``VmHWM`` at most."""
+    """A figure of this process in bytes: ``VmRSS`` now, ``VmHWM`` at most.
+
+    It is 0 where there is no such figure: on macOS.
+    """
+    if not _STATUS.exists():
+        return 0
     for line in _STATUS.read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024
@@ -59,7 +64,8 @@ class Worker:
         return Started(began, time.perf_counter())
 
     def _run(self, order: Run) -> Ran:
-        _PEAK_RESET.write_text("5")
+        if _PEAK_RESET.exists():
+            _PEAK_RESET.write_text("5")
         before = _memory("VmRSS")
         payload = PAYLOADS[order.payload]
         call = getattr(self._peer, order.what)(payload)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import mpi4py
 import numpy as np
-from mpi4py import MPI
+
+mpi4py.rc.initialize = False  # MPI starts when the group does, as with the others
+
+from mpi4py import MPI  # noqa: E402 - after the setting
 
 if TYPE_CHECKING:
     from bench.orders import Place
@@ -17,6 +21,7 @@ class Objects:
     """Pickled objects. There are no asynchronous collectives of them."""
 
     def __init__(self, rank: int, size: int, _place: Place) -> None:
+        MPI.Init()
         self._comm = MPI.COMM_WORLD
         if (self._comm.Get_rank(), self._comm.Get_size()) != (rank, size):
             raise RuntimeError("mpiexec is not of the MPI that mpi4py uses")
