@@ -20,7 +20,9 @@ from bench.variants import mpiexec
 if TYPE_CHECKING:
     from bench.variants import Variant
 
-JOIN_LIMIT = 90.0  # seconds for all processes to be there, and to have imported
+# Seconds for all processes to be there and to have imported: some, and for each one.
+JOIN_LIMIT = 60.0
+JOIN_LIMIT_EACH = 1.0
 CALL_LIMIT = 240.0  # seconds for an order to be carried out
 STOP_LIMIT = 5.0  # seconds to end after being told to
 
@@ -48,10 +50,13 @@ class Group:
         self._lines: dict[int, Connection[Any, Any]] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="bench-")
         self._output = Path(self._directory.name) / "output"
+        self._join_limit = JOIN_LIMIT + size * JOIN_LIMIT_EACH
         try:
             self._spawn(variant, size)
             place = Place(self._directory.name, _free_port())
-            self.started: list[Started] = self._order(Start(size, place), JOIN_LIMIT)
+            self.started: list[Started] = self._order(
+                Start(size, place), self._join_limit
+            )
         except BaseException:
             self.close()
             raise
@@ -109,7 +114,7 @@ class Group:
             self._accept(listener, size)
 
     def _accept(self, listener: socket.socket, size: int) -> None:
-        deadline = time.monotonic() + JOIN_LIMIT
+        deadline = time.monotonic() + self._join_limit
         while len(self._lines) < size:
             if any(process.poll() is not None for process in self._processes):
                 raise BrokenGroupError(f"a process ended: {self._last_words()}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bench import bars
 from bench.cells import SIZES
+from bench.payloads import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,7 +99,7 @@ def memory(report: Report) -> str:
     cells = [
         cell
         for cell in report.cells
-        if cell.what == "allreduce" and cell.payload.size >= 32_000_000
+        if cell.what == "allreduce" and cell.payload.size >= LARGE
     ]
     rows = []
     for name in report.variants:
@@ -144,7 +145,7 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
     for ours in report.variants:
         if ours.startswith(OURS):
             yield f"{ours} as a share of the others", ratios(report, ours)
-    if any(cell.payload.size >= 32_000_000 for cell in report.cells):
+    if any(cell.payload.size >= LARGE for cell in report.cells):
         yield "memory of rank 0, operands", memory(report)
     yield "start", start(report)
     found = [*bars.ratios(report), *bars.ceilings(report)]
