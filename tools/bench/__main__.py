@@ -88,8 +88,9 @@ def main() -> None:
     bench.measure(cells)
     imported = {}
     if not options.cells:
-        imported = imports(effort.turns)
-        add_joins(variants, 0 if options.short else effort.turns - 1, bench.joins)
+        repeats = 1 if options.short else effort.turns
+        imported = imports(repeats)
+        add_joins(variants, repeats - 1, bench.joins)
     found = report.make(variants, bench.results, bench.joins, imported)
     sys.stdout.write(tables.write(found))
     if options.output is not None:

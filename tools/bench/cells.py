@@ -55,10 +55,13 @@ ALL = tuple(
     for name in names
 )
 
+_INTS = tuple(f"{what}/int" for what in _PAYLOADS_OF)
+
 SHORT = tuple(
     cell
     for cell in ALL
-    if cell.size == 2 and cell.payload.name in ("int", "dict", "1MB")
+    if cell.size == 2
+    and str(cell).startswith(("allreduce/1MB", "allreduce/dict", *_INTS))
 )
 
 

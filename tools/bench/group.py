@@ -117,7 +117,7 @@ class Group:
         deadline = time.monotonic() + self._join_limit
         while len(self._lines) < size:
             if any(process.poll() is not None for process in self._processes):
-                raise BrokenGroupError(f"a process ended: {self._last_words()}")
+                raise self._ended()
             if time.monotonic() > deadline:
                 raise BrokenGroupError(
                     f"not all processes started: {self._last_words()}"
@@ -131,7 +131,7 @@ class Group:
     def _order(self, order: Start | Run, limit: float) -> list[Any]:
         answers: dict[int, object] = {}
         for line in self._lines.values():
-            line.send(order)
+            self._send(line, order)
         deadline = time.monotonic() + limit
         waiting = dict(self._lines)
         while waiting:
@@ -143,14 +143,23 @@ class Group:
                 answers[rank] = self._answer(waiting.pop(rank))
         return [answers[rank] for rank in sorted(answers)]
 
+    def _send(self, line: Connection[Any, Any], order: Start | Run) -> None:
+        try:
+            line.send(order)
+        except OSError:
+            raise self._ended() from None
+
     def _answer(self, line: Connection[Any, Any]) -> object:
         try:
             answer = line.recv()
         except (EOFError, OSError):
-            raise BrokenGroupError(f"a process ended: {self._last_words()}") from None
+            raise self._ended() from None
         if isinstance(answer, Failed):
             raise BrokenGroupError(answer.text.strip().splitlines()[-1])
         return answer
+
+    def _ended(self) -> BrokenGroupError:
+        return BrokenGroupError(f"a process ended: {self._last_words()}")
 
     def _last_words(self) -> str:
         """The last line that the processes have printed."""

@@ -36,7 +36,7 @@ def save(report: Report, directory: Path) -> None:
         return
     mpl.rcParams["svg.hashsalt"] = "zcoll"  # the same figures, the same file
     figure, panels = pyplot.subplots(
-        *(1, len(sizes)), figsize=(4 * len(sizes), 5), sharey=True, squeeze=False
+        *(1, len(sizes)), figsize=(4 + 3 * len(sizes), 5), sharey=True, squeeze=False
     )
     for panel, size in zip(panels[0], sizes, strict=True):
         _draw(panel, report, size)
