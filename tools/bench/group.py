@@ -49,7 +49,6 @@ class Group:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lines: dict[int, Connection[Any, Any]] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="bench-")
-        self._output = Path(self._directory.name) / "output"
         self._join_limit = JOIN_LIMIT + size * JOIN_LIMIT_EACH
         try:
             self._spawn(variant, size)
@@ -96,21 +95,22 @@ class Group:
         else:
             commands = [[*worker, str(rank), path] for rank in range(size)]
         environment = {**os.environ, **variant.environment}
-        with socket.socket(socket.AF_UNIX) as listener, self._output.open("wb") as out:
+        with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(size)
             listener.settimeout(0.2)
             for command in commands:
-                self._processes.append(
-                    subprocess.Popen(
-                        command,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=out,
-                        start_new_session=True,
+                with self._output(len(self._processes)).open("wb") as output:
+                    self._processes.append(
+                        subprocess.Popen(
+                            command,
+                            env=environment,
+                            stdin=subprocess.DEVNULL,
+                            stdout=output,
+                            stderr=output,
+                            start_new_session=True,
+                        )
                     )
-                )
             self._accept(listener, size)
 
     def _accept(self, listener: socket.socket, size: int) -> None:
@@ -119,14 +119,12 @@ class Group:
             if any(process.poll() is not None for process in self._processes):
                 raise self._ended()
             if time.monotonic() > deadline:
-                raise BrokenGroupError(
-                    f"not all processes started: {self._last_words()}"
-                )
+                raise BrokenGroupError("not all processes started in time")
             with contextlib.suppress(TimeoutError):
                 accepted, _ = listener.accept()
                 accepted.setblocking(True)
                 line: Connection[Any, Any] = Connection(accepted.detach())
-                self._lines[line.recv()] = line
+                self._lines[self._hear(line)] = line
 
     def _order(self, order: Start | Run, limit: float) -> list[Any]:
         answers: dict[int, object] = {}
@@ -150,21 +148,32 @@ class Group:
             raise self._ended() from None
 
     def _answer(self, line: Connection[Any, Any]) -> object:
-        try:
-            answer = line.recv()
-        except (EOFError, OSError):
-            raise self._ended() from None
+        answer = self._hear(line)
         if isinstance(answer, Failed):
             raise BrokenGroupError(answer.text.strip().splitlines()[-1])
         return answer
 
-    def _ended(self) -> BrokenGroupError:
-        return BrokenGroupError(f"a process ended: {self._last_words()}")
+    def _hear(self, line: Connection[Any, Any]) -> Any:
+        try:
+            return line.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
 
-    def _last_words(self) -> str:
-        """The last line that the processes have printed."""
-        lines = self._output.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+    def _ended(self) -> BrokenGroupError:
+        """A process has hung up: its last words, once it has ended."""
+        deadline = time.monotonic() + STOP_LIMIT
+        while time.monotonic() < deadline:
+            for number, process in enumerate(self._processes):
+                if process.poll() is not None:
+                    text = self._output(number).read_text(errors="replace").strip()
+                    last = text.splitlines()[-1] if text else f"{process.returncode}"
+                    return BrokenGroupError(f"a process ended: {last}")
+            time.sleep(0.01)
+        return BrokenGroupError("a process has hung up, but does not end")
+
+    def _output(self, number: int) -> Path:
+        """What a process has printed."""
+        return Path(self._directory.name) / f"output-{number}"
 
 
 def _free_port() -> int:
