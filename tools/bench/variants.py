@@ -86,7 +86,7 @@ VARIANTS = {
         ),
         Variant(
             *("zcoll-tcp", "zcoll:OverTcp", "zcoll", (*BLOCKING, "pipeline")),
-            operands=lambda n: 2 * n + 4,
+            operands=lambda n: 2 * n + 6,
             environment=_ZMQ_ONLY,
         ),
         Variant(
