@@ -46,14 +46,14 @@ class Communicator:
     """
 
     def __init__(self, engine: Engine | Alone, settings: Settings) -> None:
-        self.replica_rank = settings.rank
+        self.replica_rank = engine.identity.rank
         self.num_replicas = settings.num_replicas
         self._engine = engine
         self._call_timeout = settings.call_timeout
         self._ending: Future[None] | None = None
         self._ending_lock = threading.RLock()
         if isinstance(engine, Engine):
-            exits.watch(engine, settings.report_dir)
+            exits.watch(engine, settings.report)
         # One that is dropped without a word ends like a program without teardown.
         self._finalizer = weakref.finalize(self, engine.leave, wait=False)
         self._finalizer.atexit = False  # then it is ``exits``' turn

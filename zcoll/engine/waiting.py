@@ -57,8 +57,8 @@ def wait_until_complete(
         if now >= news:
             news = now + 2 * (now - started)
             _log.warning(
-                "replica %d waits for %s since %.0f s; %s",
-                settings.rank,
+                "%s waits for %s since %.0f s; %s",
+                engine.identity.name,
                 name_ranks(engine.waiting_for),
                 now - started,
                 _detail(engine, place),

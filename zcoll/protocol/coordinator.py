@@ -223,6 +223,7 @@ class Coordinator:
         for member in self.membership.members:
             if member.rank:
                 self._tell(member, Message(Kind.ACK))
+        self._out.extend(self.membership.probe_unranked())
 
     def tick(self, now: float) -> None:
         """Time has passed."""
