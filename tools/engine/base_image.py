@@ -51,15 +51,11 @@ NOT_USED = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3"}
 
 
 class Image:
-    """A root file system that is written to a stream, each path once."""
+    """A root file system that is written to an archive, each path once."""
 
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._tar = tarfile.open(fileobj=stream, mode="w|")
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
         self._names: set[str] = set()
-
-    def close(self) -> None:
-        """Write the end."""
-        self._tar.close()
 
     def folder(self, path: str, mode: int = 0o755) -> None:
         """Add an empty directory."""
@@ -216,10 +212,10 @@ def add_pip(image: Image, place: str) -> None:
 
 def main() -> None:
     """Write the image to standard output."""
-    image = Image(sys.stdout.buffer)
-    add_debian(image)
-    add_python(image)
-    image.close()
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
+        image = Image(tar)
+        add_debian(image)
+        add_python(image)
 
 
 if __name__ == "__main__":

@@ -46,9 +46,12 @@ def docker() -> Iterator[dict[str, str]]:
     if _answers():  # the package has started one
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="zcoll-engine-") as folder, _wheels():
-        with PrivateEngine(Path(folder) / "engine") as engine:
-            yield engine.environment | {"WHEELS": WHEELS}
+    with (
+        tempfile.TemporaryDirectory(prefix="zcoll-engine-") as folder,
+        _wheels(),
+        PrivateEngine(Path(folder) / "engine") as engine,
+    ):
+        yield engine.environment | {"WHEELS": WHEELS}
 
 
 def compose_command(environment: dict[str, str]) -> list[str]:
@@ -95,10 +98,15 @@ def _install() -> None:
     if not shutil.which("apt-get"):
         raise EngineError(f"no Docker is here: install {', '.join(missing)}")
     print(f"apt-get install {' '.join(missing)}", flush=True)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for words in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
-        subprocess.run(["apt-get", "-qq", *words], env=environment, check=True)
+        subprocess.run(
+            ["apt-get", "-qq", *words],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
 
 @contextlib.contextmanager
