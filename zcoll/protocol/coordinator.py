@@ -286,6 +286,7 @@ class Coordinator:
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
+            "unranked": len(self.membership.unranked),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.calls.decided,
