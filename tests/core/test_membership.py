@@ -8,7 +8,8 @@ import pytest
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Send, Timing
 from zcoll.protocol.identities import read_identity, write_identity
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 SESSION = 77

@@ -14,7 +14,8 @@ from core.test_membership import answers, hello, identity, join, membership, ref
 from zcoll.protocol.events import Identity, Joined, Send, Timing
 from zcoll.protocol.identities import read_identity
 from zcoll.protocol.link import Link
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.replica import Replica
 from zcoll.wire import AUTO_RANK, Kind, pack_fields, parse_fields
 

@@ -19,14 +19,15 @@ from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
 from zcoll.protocol.groups import WORLD
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
-    from zcoll.protocol.membership import Member
+    from zcoll.protocol.members import Member
     from zcoll.protocol.steps import Call
     from zcoll.wire import Payload
 

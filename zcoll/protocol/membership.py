@@ -10,6 +10,7 @@ from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
 from zcoll.protocol.identities import MAX_NAME, read_identity
 from zcoll.protocol.link import Link, LocalLink
+from zcoll.protocol.members import Member, State
 from zcoll.protocol.unranked import Unranked
 from zcoll.wire import AUTO_RANK, Kind, Message, pack_fields, parse_fields
 
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_HELLO = 64 * 1024  # bytes that are read of somebody who has not been admitted
-
-
-class State(enum.Enum):
-    """What a member is to rank 0."""
-
-    ABSENT = "absent"  # has not come yet
-    PRESENT = "present"
-    LEFT = "left"  # said BYE
-    LOST = "lost"  # given up
 
 
 class Refusal(enum.Enum):
@@ -36,34 +28,6 @@ class Refusal(enum.Enum):
     TAKEN = "taken"  # its rank is held by somebody who may be dead: ask again, briefly
     CLOSING = "closing"  # an earlier group is ending here: ask again
     UNKNOWN = "unknown"  # rank 0 does not know this connection: say HELLO again
-
-
-@dataclass(slots=True)
-class Member:
-    """One rank of the group.
-
-    Attributes:
-        rank: Its rank.
-        link: This end of its connection.
-        state: What it is to rank 0.
-        peer: Its current connection, or None.
-        identity: Who it said it was, once it has come.
-        heard: When something last came from it.
-        cut: When its connection was found to be gone, or None.
-    """
-
-    rank: int
-    link: Link
-    state: State = State.ABSENT
-    peer: Peer | None = None
-    identity: Identity | None = None
-    heard: float = 0.0
-    cut: float | None = None
-
-    def __str__(self) -> str:
-        if self.identity is None:
-            return f"replica {self.rank}"
-        return f"replica {self.rank} ({self.identity.host}, pid {self.identity.pid})"
 
 
 @dataclass
