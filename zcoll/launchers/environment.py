@@ -186,8 +186,8 @@ def _place_in_group(
             "ZCOLL_NUM_REPLICAS, or give num_replicas="
         )
     total = size[0] if size is not None else 1
-    if number == AUTO_RANK and total > 1:
-        return AUTO_RANK, total
+    if number == AUTO_RANK:
+        return (AUTO_RANK, total) if total > 1 else (0, 1)
     if not 0 <= number < total:
         raise ConfigurationError(
             f"rank {number} is out of range: with {total} replicas, ranks are 0 to "
