@@ -58,9 +58,9 @@ def containers() -> Iterator[Stage]:
         stage = Containers(environment, compose_command(environment), secret)
         say(f"{time.monotonic() - start:6.1f} s  an engine is there")
         start = time.monotonic()
-        stage.build()
-        say(f"{time.monotonic() - start:6.1f} s  the image is built")
-        yield stage
+        with stage.image():
+            say(f"{time.monotonic() - start:6.1f} s  the image is built")
+            yield stage
 
 
 @contextlib.contextmanager

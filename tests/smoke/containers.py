@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from smoke.stage import LIMIT, CheckFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = ["docker/compose.yml", "docker/compose.smoke.yml"]
@@ -21,6 +22,7 @@ JOBS = ROOT / "tests" / "smoke" / "jobs"
 SECRET = "/run/secrets/zcoll"
 STOP = "/tmp/stop"
 BUILD_LIMIT = 600.0  # seconds
+IMAGE = "zcoll-smoke"
 
 
 class Container:
@@ -147,9 +149,12 @@ class Containers:
         files = [word for file in FILES for word in ("-f", file)]
         self._compose = [*compose, "-p", self._project, *files]
 
-    def build(self) -> None:
-        """Build the image."""
+    @contextlib.contextmanager
+    def image(self) -> Iterator[None]:
+        """Build the image, for the time of the block."""
         self._call("build", limit=BUILD_LIMIT)
+        yield
+        self._docker("image", "rm", IMAGE)
 
     def prepare(self, job: str, replicas: int) -> None:
         """Say what is to be run."""
@@ -184,7 +189,7 @@ class Containers:
             [
                 *("docker", "run", "--rm", "--network", f"{self._project}_default"),
                 *(known if secret else []),
-                *("zcoll", "ping", *options, "rank0:29500"),
+                *(IMAGE, "ping", *options, "rank0:29500"),
             ]
         )
 
@@ -198,7 +203,7 @@ class Containers:
         started = self._docker(
             *("run", "--detach", "--network", f"{self._project}_default"),
             *("--label", f"com.docker.compose.project={self._project}"),
-            *("--volume", f"{JOBS}:/smoke:ro", "--entrypoint", "python", "zcoll"),
+            *("--volume", f"{JOBS}:/smoke:ro", "--entrypoint", "python", IMAGE),
             *("/smoke/flood.py", "rank0", "29500"),
         )
         return Container(self._docker, started.split()[-1])
@@ -213,7 +218,7 @@ class Containers:
 
     def count_alone(self) -> str:
         """How many words one process counts."""
-        text = self._docker("run", "--rm", "zcoll")
+        text = self._docker("run", "--rm", IMAGE)
         found = re.search(r"1 replica counted ([\d,]+) words", text)
         return found[1] if found else text
 

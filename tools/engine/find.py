@@ -98,20 +98,39 @@ def _install() -> None:
     if not shutil.which("apt-get"):
         raise EngineError(f"no Docker is here: install {', '.join(missing)}")
     print(f"apt-get install {' '.join(missing)}", flush=True)
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
-        subprocess.run(
-            ["apt-get", "-qq", *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    _run(["apt-get", "-qq", "update"], quiet)
+    _run(
+        ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *missing], quiet
+    )
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    """Run what must succeed.
+
+    Raises:
+        EngineError: It does not; with what it has said.
+    """
+    done = subprocess.run(
+        command,
+        env=os.environ | (environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise EngineError(f"{' '.join(command)}:\n{done.stdout[-2000:]}")
 
 
 @contextlib.contextmanager
 def _wheels() -> Iterator[None]:
-    """Collect what a build without a network installs, for the time of the block."""
+    """Collect what a build without a network installs, for the time of the block.
+
+    Raises:
+        EngineError: They cannot be had.
+    """
     folder = ROOT / WHEELS
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
@@ -122,9 +141,7 @@ def _wheels() -> Iterator[None]:
     assert builder is not None
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
     try:
-        subprocess.run(
-            [*pip, "--only-binary", ":all:", *needed, builder.group(1)], check=True
-        )
+        _run([*pip, "--only-binary", ":all:", *needed, builder.group(1)])
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import IO
 
 BASE_IMAGE = "python:3.11-slim"
 DNS = "198.51.100.53"  # an address for documentation, so nobody else's
@@ -81,18 +82,17 @@ class PrivateEngine:
     ) -> None:
         self.stop()
 
-    def docker(
-        self, *words: str, **options: object
+    def _docker(
+        self, *words: str, stdin: IO[bytes] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a docker command, and wait for it."""
-        environment = os.environ | self.environment
-        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        return subprocess.run(
             ["docker", *words],
-            env=environment,
+            env=os.environ | self.environment,
+            stdin=stdin or subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
-            **options,
         )
 
     def _start(self) -> None:
@@ -119,7 +119,7 @@ class PrivateEngine:
                 start_new_session=True,  # a Ctrl-C is for us, who stop it in order
             )
         deadline = time.monotonic() + START_LIMIT
-        while self.docker("version").returncode != 0:
+        while self._docker("version").returncode != 0:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 last = log.read_text(errors="replace").splitlines()[-20:]
                 raise EngineError("dockerd does not start:\n" + "\n".join(last))
@@ -132,7 +132,7 @@ class PrivateEngine:
         with subprocess.Popen(
             [sys.executable, str(HERE / "base_image.py")], stdout=subprocess.PIPE
         ) as maker:
-            done = self.docker("import", *options, "-", BASE_IMAGE, stdin=maker.stdout)
+            done = self._docker("import", *options, "-", BASE_IMAGE, stdin=maker.stdout)
         if maker.returncode or done.returncode:
             raise EngineError(f"the base image cannot be made: {done.stderr}")
 
