@@ -56,7 +56,7 @@ class PrivateEngine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._group = f"engine-{folder.name}"
+        self._group = f"zcoll-engine-{os.getpid()}"
         self._socket = folder / "docker.sock"
         self._process: subprocess.Popen[bytes] | None = None
         self.environment = {
