@@ -12,7 +12,7 @@ from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
 

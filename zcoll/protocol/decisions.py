@@ -8,7 +8,7 @@ from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
 from zcoll.protocol.events import Fold, Forget
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.groups import WORLD, Groups
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome
 from zcoll.protocol.plans import plan_groups
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from zcoll.errors import GroupError
     from zcoll.protocol.calls import Calls
     from zcoll.protocol.events import CoordinatorInstruction
-    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.members import Member
+    from zcoll.protocol.membership import Membership
     from zcoll.protocol.steps import Step
 
 # What replicas send of their calls.
