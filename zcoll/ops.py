@@ -60,10 +60,11 @@ def weighted(value: Any, weight: Any = 1) -> Weighted[Any]:
     Raises:
         ConfigurationError: The weight is negative, infinite or no number.
     """
-    if not isinstance(weight, numbers.Real):
-        raise ConfigurationError(f"a weight must be a number, not {weight!r:.80}")
-    if not 0 <= weight < math.inf:
-        raise ConfigurationError(f"a weight must be finite, 0 or more, not {weight!r}")
+    is_number = isinstance(weight, numbers.Real)
+    if not is_number or not 0 <= weight < math.inf:
+        raise ConfigurationError(
+            f"a weight must be a finite number, 0 or more, not {weight!r:.80}"
+        )
     # NumPy's numbers would decide the precision of the mean, and may overflow.
     return Weighted(value, weight if isinstance(weight, int) else float(weight))
 
