@@ -38,7 +38,7 @@ class Player:
 
     def play(self) -> dict[int, Any]:
         """Run it, and return what came of each step, by the step's number."""
-        for number in self._order():
+        for number in self._program.order(self._replica):
             self._do(number, self._program.steps[number])
         self._collect(list(self._futures))
         return self._endings
@@ -46,29 +46,6 @@ class Player:
     def check(self) -> None:
         """Run it, and compare with the model."""
         compare(self._program, self._replica, self.play())
-
-    def _order(self) -> list[int]:
-        """The steps in which this replica takes part.
-
-        Those of different groups need no common order, as long as none waits.
-        """
-        steps = self._program.steps
-        order = [
-            number
-            for number, step in enumerate(steps)
-            if step.rank_of(self._replica) is not None
-        ]
-        for place in range(len(order) - 1):
-            one, other = steps[order[place]], steps[order[place + 1]]
-            if (
-                isinstance(one, Call)
-                and isinstance(other, Call)
-                and not (one.blocking or other.blocking)
-                and one.team != other.team
-                and self._random.random() < 0.5
-            ):
-                order[place : place + 2] = order[place + 1], order[place]
-        return order
 
     def _do(self, number: int, step: Step) -> None:
         comm = self._comms[step.team.number]
@@ -95,7 +72,7 @@ class Player:
             step.operation,
             step.value_of(rank),
             root=step.root,
-            fold=step.fold if lowest else _never,
+            fold=step.fold if lowest else never,
             rank=rank,
         )
         tag = f"step {number}"
@@ -156,7 +133,7 @@ async def _await_all(futures: Iterable[zcoll.Future[Any]]) -> list[Any]:
     return await asyncio.wait_for(waiting, LIMIT)
 
 
-def _never(a: Any, b: Any) -> Any:
+def never(a: Any, b: Any) -> Any:
     raise AssertionError("the reduce function of a higher rank was called")
 
 

@@ -6,6 +6,7 @@ way, blocking and asynchronous, with replicas that leave groups and calls that f
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ import numpy as np
 from programs import model
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Mapping, Sequence
 
 
@@ -51,6 +51,28 @@ def fail(a: Any, b: Any) -> Any:
     raise ArithmeticError("this function always fails")
 
 
+def spoil(a: Any, b: Any) -> Any:
+    return Unpicklable()
+
+
+class Unpicklable:
+    """No pickle of this can be made."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this cannot be pickled")
+
+
+class Untakeable:
+    """A pickle of this can be made, but nobody can take it."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> Any:
+    raise ValueError("this cannot be unpickled")
+
+
 def _matrix(label: str) -> Any:
     numbers = [ord(letter) % 7 - 3 for letter in label[-4:].rjust(4, "x")]
     return np.array(numbers).reshape(2, 2)
@@ -70,6 +92,17 @@ FOLDS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[str], Any]]] = {
 ASSOCIATIVE_AND_PURE = ("join", "multiply", "chain")
 PADDING = (0, 0, 0, 0, 0, 30, 150, 400)  # characters; what is long goes in chunks
 
+
+# What may be wrong with a call, and which error it is. The first is found by who
+# makes the call; what cannot be unpickled, by rank 0 and only if it has to be.
+FLAWS = {
+    "length": "CollectiveError",
+    "unpicklable": "EncodeError",
+    "untakeable": "DecodeError",
+    "fails": "ReduceError",
+    "spoils": "EncodeError",
+}
+FUNCTIONS = {"fails": fail, "spoils": spoil}  # those of reduce functions
 
 # --- steps ------------------------------------------------------------------------
 
@@ -125,8 +158,8 @@ class Call(Step):
         function: The name of the reduce function.
         values: What each rank contributes; of those who have left, nothing.
         blocking: Whether it waits, or its result is collected later.
-        flaw: What is wrong with it: "length", "unpicklable", "fails", or nothing.
-        culprit: The rank with the flaw.
+        flaw: What is wrong with it: one of FLAWS, or "".
+        culprit: The rank whose value it is wrong with.
     """
 
     operation: str
@@ -140,16 +173,17 @@ class Call(Step):
     @property
     def fold(self) -> Callable[[Any, Any], Any]:
         """The reduce function."""
-        return fail if self.flaw == "fails" else FOLDS[self.function][0]
+        return FUNCTIONS.get(self.flaw, FOLDS[self.function][0])
 
     def value_of(self, rank: int) -> Any:
         """What a rank contributes, with the flaw."""
         value = self.values[rank]
-        if rank == self.culprit and self.flaw == "length":
+        if rank != self.culprit or not self.flaw or self.flaw in FUNCTIONS:
+            return value
+        if self.flaw == "length":
             return value[:-1]
-        if rank == self.culprit and self.flaw == "unpicklable":
-            return Unpicklable()
-        return value
+        wrong = Unpicklable() if self.flaw == "unpicklable" else Untakeable()
+        return [wrong, *value[1:]] if self.operation in model.LISTING else wrong
 
     def expected(self) -> dict[int, Any]:
         """What each replica that takes part must get, by its rank in group 0."""
@@ -167,17 +201,10 @@ class Call(Step):
         return {self.team.members[rank]: ending for rank, ending in ranks.items()}
 
     def _failure(self) -> Failed:
-        if self.flaw == "fails":
-            return Failed("ReduceError", self.team.members[self.active[0]])
-        kind = {"length": "CollectiveError", "unpicklable": "EncodeError"}[self.flaw]
+        kind = FLAWS[self.flaw]
+        if self.flaw in FUNCTIONS:
+            return Failed(kind, 0)  # it is rank 0's process that folds
         return Failed(kind, self.team.members[self.culprit])
-
-
-class Unpicklable:
-    """No pickle of this can be made."""
-
-    def __reduce__(self) -> Any:
-        raise TypeError("this cannot be pickled")
 
 
 @dataclass(frozen=True)
@@ -250,6 +277,33 @@ class Program:
     seed: int
     steps: tuple[Step, ...]
 
+    def order(self, replica: int) -> list[int]:
+        """The steps in which a replica takes part, in its order.
+
+        Calls of different groups need no common order, as long as none waits: so
+        every replica has an order of its own.
+        """
+        order = [n for n, s in enumerate(self.steps) if s.rank_of(replica) is not None]
+        rng = random.Random(self.seed * 100 + replica)
+        for place in range(len(order) - 1):
+            one, other = (self.steps[number] for number in order[place : place + 2])
+            may_swap = (
+                isinstance(one, Call)
+                and isinstance(other, Call)
+                and not (one.blocking or other.blocking)
+                and one.team != other.team
+            )
+            if may_swap and rng.random() < 0.5:
+                order[place : place + 2] = order[place + 1], order[place]
+        return order
+
+    def above(self, team: Team) -> list[Team]:
+        """The team that a team was made of, and that one's, and so on."""
+        for step in self.steps:
+            if isinstance(step, Regroup) and team in step.made:
+                return [step.team, *self.above(step.team)]
+        return []
+
     def expected(self, replica: int) -> dict[int, Any]:
         """What a replica must get, by the number of the step."""
         return {
@@ -280,18 +334,18 @@ class Taste:
 
 
 def draw_program(
-    random: random.Random, size: int, taste: Taste = Taste(), longest: int = 14
+    rng: random.Random, size: int, taste: Taste = Taste(), longest: int = 14
 ) -> Program:
     """Draw a program for so many replicas."""
-    draw = _Draw(random, size, taste)
-    seed = random.randrange(1 << 16)
-    steps = [draw.step(number) for number in range(random.randint(1, longest))]
+    draw = _Draw(rng, size, taste)
+    seed = rng.randrange(1 << 16)
+    steps = [draw.step(number) for number in range(rng.randint(1, longest))]
     return Program(size, seed, tuple(step for step in steps if step is not None))
 
 
 class _Draw:
-    def __init__(self, random: random.Random, size: int, taste: Taste) -> None:
-        self._random = random
+    def __init__(self, rng: random.Random, size: int, taste: Taste) -> None:
+        self._rng = rng
         self._taste = taste
         self._made = 1
         world = Team(0, tuple(range(size)))
@@ -299,16 +353,16 @@ class _Draw:
         self._parents: set[Team] = {world}  # that must not be closed
 
     def step(self, number: int) -> Step | None:
-        team = self._random.choice(list(self._active))
+        team = self._rng.choice(list(self._active))
         active = tuple(self._active[team])
-        what = self._random.randrange(20)
+        what = self._rng.randrange(20)
         if what < 3:
             return self._regroup(team, active)
         if what < 5 and self._taste.leaves:
             return self._leave(team, active)
         if what == 5 and team not in self._parents and len(self._active) > 1:
             del self._active[team]
-            return Close(team, active, together=self._random.random() < 0.5)
+            return Close(team, active, together=self._rng.random() < 0.5)
         if what == 6:
             return Collect(team, active)
         return self._call(team, active, number)
@@ -316,7 +370,7 @@ class _Draw:
     def _leave(self, team: Team, active: tuple[int, ...]) -> Leave | None:
         if len(active) == len(self._active) == 1:
             return None  # nobody would be left for the steps to come
-        leaver = self._random.choice(active)
+        leaver = self._rng.choice(active)
         self._active[team].remove(leaver)
         if not self._active[team]:
             del self._active[team]
@@ -330,31 +384,31 @@ class _Draw:
         return team
 
     def _regroup(self, team: Team, active: tuple[int, ...]) -> Regroup:
-        random = self._random
-        how = random.choice(("split", "split", "dup", "group"))
+        rng = self._rng
+        how = rng.choice(("split", "split", "dup", "group"))
         colors: dict[int, int | str | None] = {}
         keys: dict[int, int] = {}
         ranks: list[int] = []
         if how == "split":
             for rank in active:
-                colors[rank] = random.choice((None, 0, 0, 1, "a"))
-                keys[rank] = random.choice((0, 0, 1, -1))
+                colors[rank] = rng.choice((None, 0, 0, 1, "a"))
+                keys[rank] = rng.choice((0, 0, 1, -1))
             groups = model.split(colors, keys)
         elif how == "dup":
             groups = [list(active)]
         else:
-            ranks = random.sample(active, random.randint(1, len(active)))
+            ranks = rng.sample(active, rng.randint(1, len(active)))
             groups = [ranks]
         made = tuple(self._team(members, team) for members in groups)
         return Regroup(team, active, how, colors, keys, tuple(ranks), made)
 
     def _call(self, team: Team, active: tuple[int, ...], number: int) -> Call:
-        random, size = self._random, len(team.members)
-        operation = random.choice(model.OPERATIONS)
+        rng, size = self._rng, len(team.members)
+        operation = rng.choice(model.OPERATIONS)
         roots = range(size) if self._taste.leaves else active
-        root = random.choice(roots) if operation in model.ROOTED else 0
-        function = random.choice(self._taste.folds)
-        padding = random.choice(self._taste.padding)
+        root = rng.choice(roots) if operation in model.ROOTED else 0
+        function = rng.choice(self._taste.folds)
+        padding = rng.choice(self._taste.padding)
         make = FOLDS[function][1]
         values: list[Any] = []
         for rank in range(size):
@@ -365,7 +419,7 @@ class _Draw:
             made = [make(label) for label in longer]
             values.append(made if operation in model.LISTING else made[0])
         flaw, culprit = self._flaw(operation, root, active)
-        blocking = random.random() < 0.5
+        blocking = rng.random() < 0.5
         return Call(
             *(team, active, operation, root, function, tuple(values), blocking),
             *(flaw, culprit),
@@ -374,7 +428,7 @@ class _Draw:
     def _flaw(
         self, operation: str, root: int, active: tuple[int, ...]
     ) -> tuple[str, int]:
-        random = self._random
+        rng = self._rng
         rooted = operation in model.ONE_GIVES
         flaws = []
         if operation in model.LISTING:
@@ -383,8 +437,8 @@ class _Draw:
             flaws.append("unpicklable")
         # An exclusive scan of two folds nothing.
         if operation in model.FOLDING - {"exscan"} and len(active) > 1:
-            flaws.append("fails")
-        unsound = self._taste.flaws and random.random() < 0.1
+            flaws += ["untakeable", "fails", "spoils"]
+        unsound = self._taste.flaws and rng.random() < 0.1
         if not flaws or not unsound or (rooted and root not in active):
             return "", 0
-        return random.choice(flaws), root if rooted else random.choice(active)
+        return rng.choice(flaws), root if rooted else rng.choice(active)

@@ -5,27 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulation.simulated_node import TIMING, Node, freeze
-from simulation.simulated_plan import (
-    RESULT,
-    Input,
-    UnreducibleError,
-    decode,
-    decode_error,
-    reduce_error,
-    result_error,
-)
 
+from zcoll.engine.folding import Folder
 from zcoll.errors import ProtocolError
-from zcoll.protocol import calls
+from zcoll.protocol import grants
 from zcoll.protocol.coordinator import Coordinator
-from zcoll.protocol.events import LOCAL, Fold, Send
+from zcoll.protocol.events import LOCAL, Fold, Forget, Send
 from zcoll.protocol.link import LocalLink
-from zcoll.reducer import Fold as Reduction
 from zcoll.wire import parse
 
 if TYPE_CHECKING:
     from simulation.simulated_group import Group
     from simulation.simulated_network import Frames
+    from simulation.simulated_node import Key
     from simulation.simulated_spoke import Spoke
 
     from zcoll.errors import CollectiveError
@@ -33,7 +25,7 @@ if TYPE_CHECKING:
     from zcoll.wire import Payload
 
 LINGER = 0.2  # virtual seconds for the last acknowledgements to leave
-LARGEST = 1500  # bytes of any operand of a plan, at most
+LARGEST = 5000  # bytes of any replica's payload, at most
 
 
 class Hub(Node):
@@ -50,14 +42,15 @@ class Hub(Node):
         self.coordinator = Coordinator(self.identity, session, "job", TIMING)
         self.coordinator.announce()
         self._connections: dict[Peer, Spoke] = {}
-        self._reductions: dict[int, Reduction] = {}
+        self._folder = Folder(None, self._fold_done, self.coordinator.reports.reducing)
 
     def _step(self) -> None:
         self.coordinator.tick(self.now)
         super()._step()
-        open_calls, held = self.coordinator.calls._open, self.coordinator.calls._held
-        assert len(open_calls) <= self.group.max_pending
-        assert 0 <= held <= calls.BUDGET + 2 * LARGEST
+        for _, calls in self.coordinator.decisions.groups:
+            assert len(calls._open) <= self.group.max_pending
+            # What is only forwarded is needed all at once.
+            assert 0 <= calls._grants.held <= grants.BUDGET + self.group.size * LARGEST
 
     def add_connection(self, peer: Peer, spoke: Spoke) -> None:
         """Messages to this peer reach that replica from now on."""
@@ -114,6 +107,8 @@ class Hub(Node):
                     self._send(instruction)
                 elif isinstance(instruction, Fold):
                     self._start_fold(instruction)
+                elif isinstance(instruction, Forget):
+                    self._folder.release(instruction.group)
                 else:
                     self.group.trace(f"0 notes: {instruction.text}")
             for answer in self.replica.take():
@@ -142,26 +137,14 @@ class Hub(Node):
         )
 
     def _finish_fold(self, fold: Fold) -> None:
-        result, error = self._fold(fold)
-        self.coordinator.folded(fold.seq, result, error)
-        self.pump()
+        own = fold.call.contributors[0] == 0
+        function = self.functions.get((fold.group, fold.call.seq)) if own else None
+        if own and function is None:
+            return  # the call has ended otherwise
+        self._folder.start(fold, function, "")
 
-    def _fold(self, fold: Fold) -> tuple[Payload | None, CollectiveError | None]:
-        planned = self.plan[fold.seq - 1]
-        reduction = self._reductions.setdefault(fold.seq, Reduction(planned.reduce))
-        for rank, payload in fold.operands:
-            try:
-                operand = decode(payload)
-            except EOFError:
-                return None, decode_error(rank)
-            try:
-                # The first operand is the fold's value, the others are inputs.
-                reduction.add(operand.value if reduction.result is None else operand)
-            except UnreducibleError:
-                return None, reduce_error(operand)
-        if not fold.last:
-            return None, None
-        if planned.inputs[-1].defect == RESULT:
-            return None, result_error()
-        cut = self.group.random.choice(((), (70,), (10, 300)))
-        return Input(self._reductions.pop(fold.seq).result, cut).encode(), None
+    def _fold_done(
+        self, key: Key, results: list[Payload] | None, error: CollectiveError | None
+    ) -> None:
+        self.coordinator.folded(*key, results, error)
+        self.pump()
