@@ -304,6 +304,18 @@ class Program:
                 return [step.team, *self.above(step.team)]
         return []
 
+    def may_be_torn_down(self, number: int) -> bool:
+        """Whether others may tear group 0 down before a step has ended.
+
+        It is so if all who take part in the step have left group 0: nobody who
+        tears it down waits for them, and the groups that were made of it go with it.
+        """
+        step = self.steps[number]
+        left = {
+            s.leaver for s in self.steps if isinstance(s, Leave) and not s.team.number
+        }
+        return left.issuperset(step.team.members[rank] for rank in step.active)
+
     def expected(self, replica: int) -> dict[int, Any]:
         """What a replica must get, by the number of the step."""
         return {

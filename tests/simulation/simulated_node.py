@@ -162,13 +162,20 @@ class Node:
             if self.hurries:
                 self.replica.leave("it was planned")
         elif self.made < len(self.order):
-            if len(self._calls) < self.group.max_pending:
-                number = self.order[self.made]
+            number = self.order[self.made]
+            step = self.group.plan.steps[number]
+            if not self._is_full(step):
                 self.made += 1
-                self._begin(number, self.group.plan.steps[number])
+                self._begin(number, step)
         elif not self._calls:
             self.group.clock.after(self.stays, lambda: self.when_awake(self._finish))
         self.pump()
+
+    def _is_full(self, step: Step) -> bool:
+        """Whether too many calls of a step's group are in flight."""
+        group = self._groups.get(step.team.number)
+        in_flight = sum(own == group for own, _ in self._calls)
+        return in_flight >= self.group.max_pending
 
     def _finish(self) -> None:
         self.leave("")
@@ -195,8 +202,8 @@ class Node:
             self._wait_for(key if waits else None)
 
     def _close_group(self, number: int, step: Close, group: int) -> None:
-        """Close a group, once its calls have ended."""
-        waiting = [key for key in self._calls if key[0] == group]
+        """Close a group, once its calls and those of groups below have ended."""
+        waiting = [key for key in self._calls if key[0] == group or not group]
         if waiting:
             self.made -= 1
             self._wait_for(waiting[0])
@@ -343,7 +350,7 @@ class Node:
             self.refusal = instruction.error
             self.close()
         elif isinstance(instruction, Missing):
-            assert instruction.ranks == sorted(instruction.ranks)
+            assert sorted(instruction.ranks) == sorted(set(instruction.ranks))
             self.reports += 1
         elif isinstance(instruction, TellStack):
             self.replica.tell("plan.py:1 main", "the stack", 0.5)
