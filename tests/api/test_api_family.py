@@ -47,14 +47,16 @@ def check(crew: Crew, style: Style, calls: list[Planned]) -> None:
 def test_values_of_every_type_arrive_where_they_should(
     crew: Crew, operation: str, style: Style
 ) -> None:
+    small = [make for name, make in VALUES.items() if "MiB" not in name]
+    everywhere = roots(operation, crew.size)
     check(
         crew,
         style,
         [
             Planned(operation, crew.size, make, root=root)
-            for name, make in VALUES.items()
-            if "MiB" not in name
-            for root in roots(operation, crew.size)
+            for number, make in enumerate(small)
+            # In larger groups each value has one root, to save time.
+            for root in (everywhere if crew.size < 4 else [number % len(everywhere)])
         ],
     )
 
@@ -250,7 +252,7 @@ def test_lists_of_a_wrong_length_are_everybodys_error(
     check(trio, style, [Planned(operation, 3, str)])  # the group goes on
 
 
-@pytest.mark.parametrize("value", [None, 5, {1: 2, 3: 4, 5: 6}, {1, 2, 3}])
+@pytest.mark.parametrize("value", [None, 5])
 @pytest.mark.parametrize("operation", sorted(model.LISTING))
 def test_a_value_that_is_no_list_is_everybodys_error(
     trio: Crew, operation: str, value: Any

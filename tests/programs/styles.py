@@ -65,13 +65,16 @@ class Planned:
         self.root = root
         self._make = make
         self._fold = fold
+        # Kept, since a local class that is gone comes back as another one.
+        self._values: dict[int, Any] = {}
 
     def value_of(self, rank: int) -> Any:
-        """Make what a rank contributes."""
-        if self.operation in model.LISTING:
-            first = rank * self.size
-            return [self._make(first + item) for item in range(self.size)]
-        return self._make(rank)
+        """Give what a rank contributes."""
+        if rank not in self._values:
+            first, lists = rank * self.size, self.operation in model.LISTING
+            made = [self._make(first + item) for item in range(self.size)]
+            self._values[rank] = made if lists else self._make(rank)
+        return self._values[rank]
 
     def make(self, comm: zcoll.Communicator, method: str, **named: Any) -> Any:
         """Make the call by some method of the communicator."""
