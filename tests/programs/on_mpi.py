@@ -1,6 +1,6 @@
 """Random programs on MPI and on zcoll, in the same processes, compared.
 
-    mpiexec -n 3 python -m programs.oracle PROGRAMS FIRST-SEED PORT
+    mpiexec -n 3 python -m programs.on_mpi PROGRAMS FIRST-SEED PORT
 
 mpi4py's methods for objects are the oracle. What it does not have is left out:
 asynchronous calls wait, nobody leaves, and functions associate.
@@ -24,6 +24,7 @@ from programs.program import (
     Taste,
     draw_program,
 )
+from values import same
 
 import zcoll
 
@@ -37,20 +38,24 @@ COLORS = {"a": 2}  # MPI's are numbers
 
 
 def main() -> None:
-    """Run the programs of some seeds; rank 0 tells how many calls were equal."""
+    """Run the programs of some seeds; rank 0 tells how many results were equal."""
     count, first, port = map(int, sys.argv[1:])
     world = MPI.COMM_WORLD
-    compared = 0
+    programs = [
+        draw_program(random.Random(seed), world.size, TASTE)
+        for seed in range(first, first + count)
+    ]
+    by_mpi = [play(program, world) for program in programs]
+    world.Barrier()  # one waits in MPI by keeping the processor busy
     with zcoll.connect("127.0.0.1", port, world.rank, world.size) as comm:
-        for seed in range(first, first + count):
-            program = draw_program(random.Random(seed), world.size, TASTE)
-            by_mpi = play(program, world)
-            compare(program, world.rank, by_mpi)
-            group = comm.dup()
-            compare(program, world.rank, Player(program, group).play())
-            group.close()
-            compared += len(by_mpi)
-        total = comm.allreduce(compared)
+        for program, endings in zip(programs, by_mpi, strict=True):
+            compare(program, world.rank, endings)
+            with comm.dup() as group:
+                by_zcoll = Player(program, group).play()
+            compare(program, world.rank, by_zcoll)
+            for number, ending in endings.items():
+                assert same(ending, by_zcoll[number])
+        total = comm.allreduce(sum(map(len, by_mpi)))
     if world.rank == 0:
         sys.stdout.write(f"{count} programs, {total} results are those of MPI\n")
 
