@@ -16,20 +16,14 @@ from zcoll.worker import refuse_inside_user_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from zcoll.operations import Operation
+    from zcoll.protocol.events import Contribution
     from zcoll.wire import Payload
 
 T = TypeVar("T")
 
 
 class Owner(Protocol):
-    """What a future needs of the engine that made it.
-
-    Attributes:
-        loads: What unpickles results, instead of :func:`pickle.loads`.
-    """
-
-    loads: codec.Loads | None
+    """What a future needs of the engine that carries out its call."""
 
     def check_process(self) -> None:
         """Refuse to wait in a forked child."""
@@ -54,18 +48,29 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     Attributes:
         operation: What was called.
         site: The user's line that called it.
+        group: The number of the group that it was called in.
+        group_name: What errors call that; "" is the world.
         seq: The call's number in its group; 0 until it is numbered.
         waiting_since: Since when the program waits for it, by the monotonic clock,
             or None.
     """
 
-    def __init__(self, operation: Operation, site: str, owner: Owner) -> None:
+    def __init__(
+        self,
+        made: Contribution,
+        owner: Owner,
+        decode: Callable[[Payload], T],
+        group_name: str = "",
+    ) -> None:
         super().__init__()
-        self.operation = operation
-        self.site = site
+        self.operation = made.operation
+        self.site = made.site
+        self.group = made.group
+        self.group_name = group_name
         self.seq = 0
         self.waiting_since: float | None = None
         self._owner = owner
+        self._decoder = decode
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
@@ -173,13 +178,14 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             if payload is None:
                 return
             try:
-                self._value = codec.decode(payload, self._owner.loads)
+                self._value = self._decoder(payload)
             except Exception as error:
                 self._decode_error = DecodeError(
                     f"its result cannot be unpickled here: {codec.describe(error)}",
                     op=self.operation.name,
                     seq=self.seq,
                     site=self.site,
+                    group=self.group_name,
                 )
                 self._decode_error.__cause__ = error
             self._payload = None  # only now: an interrupt must leave it for the next
