@@ -231,3 +231,25 @@ def test_a_mismatch_lets_the_calls_before_it_complete() -> None:
     assert (kind, after) == (MismatchError, 1)
     bench.machine.folded(0, 1, [Payload([b"vv"])], None)
     assert told(bench.machine.take()) == everybody(Kind.OUTCOME, size=2)
+
+
+def test_a_function_of_one_who_is_gone_is_not_waited_for() -> None:
+    """It has come to be needed because a lower rank has left."""
+    bench = Bench()
+    bench.call(1, ALLREDUCE, value=b"one")
+    bench.hear(1, Kind.BYE, body=pack_fields({"reason": "bad batch"}))
+    bench.call(2, ALLREDUCE, value=b"two")
+    ((kind, _, after),) = over(bench.hear(0, Kind.LEAVE, seq=0))
+    assert (kind, after) == (ReplicaExitedError, 0)
+    assert not bench.machine.decisions.groups.world.open
+
+
+def test_a_function_that_was_asked_for_goes_with_its_replica() -> None:
+    bench = Bench()
+    bench.call(1, ALLREDUCE, value=b"one")
+    instructions = bench.hear(0, Kind.LEAVE, seq=0)
+    assert told(instructions)[peer(1)] == [Kind.FETCH]
+    ((kind, _, after),) = over(
+        bench.hear(1, Kind.BYE, body=pack_fields({"reason": "bad batch"}))
+    )
+    assert (kind, after) == (ReplicaExitedError, 0)

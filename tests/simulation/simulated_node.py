@@ -223,7 +223,7 @@ class Node:
     def _make_call(self, number: int, step: Step, group: int) -> Key:
         rank = step.rank_of(self.rank)
         assert rank is not None
-        fold = never
+        fold: Callable[[Any, Any], Any] = never
         if isinstance(step, Call) and rank == step.active[0]:
             fold = step.fold
         made = contribution(number, step, rank, group, fold)
