@@ -304,6 +304,12 @@ class Program:
                 return [step.team, *self.above(step.team)]
         return []
 
+    @property
+    def leavers(self) -> set[int]:
+        """Who leaves group 0."""
+        leaves = [step for step in self.steps if isinstance(step, Leave)]
+        return {step.leaver for step in leaves if not step.team.number}
+
     def may_be_torn_down(self, number: int) -> bool:
         """Whether others may tear group 0 down before a step has ended.
 
@@ -311,10 +317,7 @@ class Program:
         tears it down waits for them, and the groups that were made of it go with it.
         """
         step = self.steps[number]
-        left = {
-            s.leaver for s in self.steps if isinstance(s, Leave) and not s.team.number
-        }
-        return left.issuperset(step.team.members[rank] for rank in step.active)
+        return self.leavers.issuperset(step.team.members[rank] for rank in step.active)
 
     def expected(self, replica: int) -> dict[int, Any]:
         """What a replica must get, by the number of the step."""

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from programs import model
-from programs.program import Call, Close, Leave, Program, Regroup, Team, draw_program
+from programs.program import Call, Close, Program, Regroup, Team, draw_program
 
 from zcoll import codec, operations
 from zcoll.engine.functions import encode_function
@@ -36,8 +36,7 @@ def draw_plan(rng: random.Random, replicas: int) -> Program:
 def end_with_teardown(program: Program) -> Program:
     """Let everybody who has not left tear group 0 down."""
     world = Team(0, tuple(range(program.size)))
-    left = {s.leaver for s in program.steps if isinstance(s, Leave) and s.team == world}
-    active = tuple(rank for rank in world.members if rank not in left)
+    active = tuple(rank for rank in world.members if rank not in program.leavers)
     steps = (*program.steps, Close(world, active, together=True))
     return dataclasses.replace(program, steps=steps)
 
