@@ -348,6 +348,10 @@ class Taste:
     padding: Sequence[int] = PADDING
 
 
+# Now and then values are so large that they travel in chunks.
+LARGE_NOW_AND_THEN = Taste(padding=(0,) * 19 + (100_000,))
+
+
 def draw_program(
     rng: random.Random, size: int, taste: Taste = Taste(), longest: int = 14
 ) -> Program:
