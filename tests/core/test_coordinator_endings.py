@@ -253,3 +253,14 @@ def test_a_function_that_was_asked_for_goes_with_its_replica() -> None:
         bench.hear(1, Kind.BYE, body=pack_fields({"reason": "bad batch"}))
     )
     assert (kind, after) == (ReplicaExitedError, 0)
+
+
+def test_rank_0_serves_on_for_a_call_that_can_still_be_decided() -> None:
+    """It has left; of the others one has called and exited, one has yet to call."""
+    bench = Bench()
+    bench.hear(0, Kind.LEAVE, seq=0)
+    bench.call(1)
+    bench.hear(1, Kind.BYE, body=pack_fields({"reason": ""}))
+    assert bench.machine.decisions.serving
+    assert Kind.OUTCOME in told(bench.call(2))[peer(2)]
+    assert not bench.machine.decisions.serving

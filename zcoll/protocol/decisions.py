@@ -235,7 +235,7 @@ class Decisions:
             self._membership.members[rank].state is State.PRESENT
             and rank not in roll.left
             and rank not in roll.closed
-            and (calls.limit is None or calls.undecided(rank))
+            and (calls.limit is None or calls.decided < calls.limit)
             for rank in roll.ranks
         )
 
