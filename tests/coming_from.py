@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 import os
 import re
-import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,16 +55,15 @@ def names(rank: int, size: int) -> dict[str, Any]:
 
 
 def run(code: str, given: dict[str, Any]) -> Any:
-    """Run a row's code, and return its value, or what it has set a name to."""
-    try:
-        compiled = compile(code, "<coming-from.md>", "eval")
-    except SyntaxError:
-        before = dict(given)
-        exec(code, given)  # noqa: S102 - the page is ours
-        given.pop("__builtins__")
-        changed = [v for name, v in given.items() if before.get(name, before) is not v]
-        return changed[-1] if changed else None
-    return eval(compiled, given)  # noqa: S307 - likewise
+    """Run a row's code, and return its value, or what it sets a name to."""
+    *before, last = ast.parse(code).body
+    exec(compile(ast.Module(before, []), "<page>", "exec"), given)  # noqa: S102
+    if isinstance(last, ast.Expr):
+        return eval(compile(ast.Expression(last.value), "<page>", "eval"), given)  # noqa: S307
+    exec(compile(ast.Module([last], []), "<page>", "exec"), given)  # noqa: S102
+    if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
+        return given[last.targets[0].id]
+    return None
 
 
 def show(result: Any) -> Any:
@@ -75,6 +74,4 @@ def show(result: Any) -> Any:
         return result.tolist()
     if isinstance(result, tuple):
         return list(result)
-    if isinstance(result, types.ModuleType):
-        return "a module"
     return "a function" if callable(result) else result
