@@ -215,12 +215,7 @@ class Coordinator:
         else:
             self._tell(member, Message(Kind.ACK))
             self.membership.dismiss(member, State.LEFT)
-        for group, calls in self.decisions.groups:
-            roll = calls.roll
-            if member.rank in roll and member.rank not in roll.left:
-                whole = member.rank == 0
-                last_call = (roll.last if whole else calls.last_whole)(member.rank)
-                self.decisions.stop(group, error, last_call)
+        self.decisions.exit(member.rank, error)
 
     def hurry(self) -> None:
         """Rank 0 goes without waiting any longer for what others have not called."""
