@@ -172,11 +172,10 @@ class Calling:
             self._groups[number] = Pending(number, name, ranks)
 
     def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
-        call = pending.decide(seq)
-        if call is not None:
-            value = payload if payload is not None and payload.parts else None
-            if call[0].makes is not None and value is not None:
-                self._begin(parse_fields(value.parts[0]))
+        value = payload if payload is not None and payload.parts else None
+        if value is not None and pending.makes_groups(seq):
+            self._begin(parse_fields(value.parts[0]))
+        if pending.decide(seq) is not None:
             self._out.append(Deliver(pending.group, seq, value))
             self._forget(pending)
 

@@ -46,6 +46,11 @@ class Pending:
         """A call is on its way."""
         self._calls[seq] = (operation, site)
 
+    def makes_groups(self, seq: int) -> bool:
+        """Whether groups come of a call that has not ended."""
+        call = self._calls.get(seq)
+        return call is not None and call[0].makes is not None
+
     def decide(self, seq: int) -> tuple[Operation, str] | None:
         """Rank 0 has decided a call: its operation and site, unless it had ended."""
         call = self._calls.pop(seq, None)
