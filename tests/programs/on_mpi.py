@@ -50,8 +50,7 @@ def main() -> None:
     with zcoll.connect("127.0.0.1", port, world.rank, world.size) as comm:
         for program, endings in zip(programs, by_mpi, strict=True):
             compare(program, world.rank, endings)
-            with comm.dup() as group:
-                by_zcoll = Player(program, group).play()
+            by_zcoll = Player(program, comm.dup()).play()
             compare(program, world.rank, by_zcoll)
             for number, ending in endings.items():
                 assert same(ending, by_zcoll[number])

@@ -37,7 +37,11 @@ class Player:
         self._endings: dict[int, Any] = {}
 
     def play(self) -> dict[int, Any]:
-        """Run it, and return what came of each step, by the step's number."""
+        """Run it, and return what came of each step, by the step's number.
+
+        Groups that the program does not close are closed by being dropped: those who
+        have left group 0 may go on in others, so nobody tears it down.
+        """
         for number in self._program.order(self._replica):
             self._do(number, self._program.steps[number])
         self._collect(list(self._futures))

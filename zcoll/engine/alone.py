@@ -115,7 +115,7 @@ class Alone:
             self._pump()
 
     def close_group(self, group: int, reason: str = "") -> None:
-        """Release a group: it is forgotten at the next call."""
+        """Release a group, with the next call: a finalizer may interrupt this one."""
         self._released.append(group)
 
     def group_over(self, group: int) -> bool:
