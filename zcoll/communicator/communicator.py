@@ -6,7 +6,6 @@ import concurrent.futures
 import functools
 import operator
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -258,19 +257,21 @@ class Communicator(Blocking, Asynchronous):
         if self._left or self._over:
             self._release()
             return
+        with self._ending_lock:
+            ending = self._ending
+            if ending is None:
+                ending = self._ending = self._start(operations.TEARDOWN, None, "")
         try:
-            with self._ending_lock:
-                if self._ending is None:
-                    self._ending = self._start(operations.TEARDOWN, None, "")
-            self._ending.result(limit)
+            ending.result(limit)
             # Large results of earlier calls may still be on their way.
             concurrent.futures.wait(self._engine.pending(self._group), limit)
         except ReplicaExitedError as error:
             if error.reason:
                 raise
         finally:
-            if self._ending is not None and self._ending.done():
+            if ending.done():
                 self._release()
+                self._ending = None  # a future refers to its group
 
     @property
     def _over(self) -> bool:
@@ -283,14 +284,13 @@ class Communicator(Blocking, Asynchronous):
         """Let the others go on, where they need this process."""
         if self._group != WORLD:
             return
-        start = time.monotonic()
         needed_by = self._engine.serve(limit)
         if needed_by:
             raise CollectiveTimeoutError(
                 f"rank 0's process serves {name_ranks(needed_by)}, who may still make "
                 "calls; call teardown() again, or close()",
                 missing=needed_by,
-                timeout=time.monotonic() - start,
+                timeout=limit or 0.0,
                 op="teardown",
             )
 

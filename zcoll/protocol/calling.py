@@ -49,8 +49,10 @@ class Calling:
             ClosedError: This replica has left or closed the group.
         """
         pending = self._groups.get(made.group)
-        if pending is None or pending.closed or pending.left:
-            raise ClosedError("this replica has left the group: it was too late")
+        if pending is None or pending.closed:
+            raise ClosedError("this replica has closed the group meanwhile")
+        if pending.left:
+            raise ClosedError("this replica has left the group meanwhile")
         pending.seq += 1
         seq = pending.seq
         over = pending.end_of(seq)
