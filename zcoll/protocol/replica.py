@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError, RejectedError, ReplicaLostError
 from zcoll.protocol.admission import Admission
-from zcoll.protocol.calling import WORLD, Calling
+from zcoll.protocol.calling import Calling
 from zcoll.protocol.events import (
+    WORLD,
     Joined,
     Note,
     Refused,
