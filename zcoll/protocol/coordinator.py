@@ -18,16 +18,15 @@ from zcoll.errors import (
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
-from zcoll.protocol.groups import WORLD
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
-    from zcoll.protocol.membership import Member
-    from zcoll.protocol.steps import Call
+    from zcoll.protocol.members import Member
     from zcoll.wire import Payload
 
 
@@ -54,11 +53,17 @@ class Coordinator:
         self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
+        self._owed: set[int] = set()  # ranks to which chunks are still to be sent
 
     @property
     def silent(self) -> bool:
         """Whether there is nothing to take."""
         return not (self._out or self._active)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there will be more to take as acknowledgements arrive."""
+        return bool(self._owed)
 
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
@@ -75,6 +80,7 @@ class Coordinator:
                 for message in member.link.transmit():
                     message.session = self._session
                     self._out.append(Send(message, member.peer))
+            (self._owed.add if member.link.owes_payloads else self._owed.discard)(rank)
         self._active.clear()
 
     def _post(self, member: Member, message: Message) -> None:
@@ -193,6 +199,7 @@ class Coordinator:
         for member in self.membership.members:
             if member.rank:
                 self._tell(member, Message(Kind.ACK))
+        self._out.extend(self.membership.probe_unranked())
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -208,14 +215,14 @@ class Coordinator:
 
     def _lose(self, member: Member, why: str) -> None:
         self.membership.dismiss(member, State.LOST)
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {last}"
         self._out.append(Note(text, warning=not self.membership.closing))
         self.decisions.stop_all(ReplicaLostError(text, **about(member)))
 
     def _leave(self, member: Member, reason: str) -> None:
         """A replica exits: the groups that it is in cannot go on."""
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} exited after {last}" + (f": {reason}" if reason else "")
         error = ReplicaExitedError(text, reason=reason, **about(member))
         if member.rank == 0:
@@ -223,12 +230,7 @@ class Coordinator:
         else:
             self._tell(member, Message(Kind.ACK))
             self.membership.dismiss(member, State.LEFT)
-        for group, calls in self.decisions.groups:
-            roll = calls.roll
-            if member.rank in roll and member.rank not in roll.left:
-                whole = member.rank == 0
-                last_call = (roll.last if whole else calls.last_whole)(member.rank)
-                self.decisions.stop(group, error, last_call)
+        self.decisions.exit(member.rank, error)
 
     def hurry(self) -> None:
         """Rank 0 goes without waiting any longer for what others have not called."""
@@ -236,7 +238,7 @@ class Coordinator:
             self.decisions.stop_all(self._farewell)
 
     def _abort(self, member: Member, reason: str) -> None:
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} aborted the group after {last}"
         text += f": {reason}" if reason else ""
         error = AbortedError(text, reason=reason, **about(member))
@@ -258,31 +260,30 @@ class Coordinator:
 
     # --- what is told to those who ask ------------------------------------
 
-    def _current(self) -> tuple[int, Call | None]:
+    def _current(self, now: float) -> dict[str, Any] | None:
         """The call that a group is at: the world, if it is in one."""
         for group, calls in self.decisions.groups:
             call = calls.pending()
             if call is not None:
-                return group, call
-        return WORLD, None
+                return {
+                    "seq": call.seq,
+                    "operation": call.describe(),
+                    "group": calls.name,
+                    "site": next(iter(call.sites.values()), ""),
+                    **self.reports.peek(group, call.seq, now),
+                }
+        return None
 
     def _pong(self, ping: Message, now: float) -> Message:
-        group, call = self._current()
-        fields: dict[str, Any] = {
+        fields = {
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
+            "unranked": len(self.membership.unranked),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.decisions.groups.world.decided,
-            "call": None,
+            "call": self._current(now),
         }
-        if call is not None:
-            fields["call"] = {
-                "seq": call.seq,
-                "operation": call.describe(),
-                "site": next(iter(call.sites.values()), ""),
-                **self.reports.peek(group, call.seq, now),
-            }
         body = pack_fields(fields).ljust(len(ping.body))
         return Message(Kind.PONG, seq=ping.seq, body=body)
