@@ -120,16 +120,13 @@ class Coordinator:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
     def _receive(self, peer: Peer, message: Message, now: float) -> None:
-        kind = message.kind
-        if kind is Kind.HELLO:
-            self._hello(peer, message, now)
-            return
-        if kind is Kind.PING:
-            self._out.append(Send(self._pong(message, now), peer))
+        if not message.number and self._greet(peer, message, now):
             return
         member = self.membership.by_peer(peer)
         if member is None or member.state is not State.PRESENT:
-            if kind is Kind.BEACON:  # once a second: enough to find its way back
+            if (
+                message.kind is Kind.BEACON
+            ):  # once a second: enough to find its way back
                 fields = {"refusal": Refusal.UNKNOWN.value, "reason": "say HELLO first"}
                 reject = Message(Kind.REJECT, body=pack_fields(fields))
                 self._out.append(Send(reject, peer))
@@ -137,11 +134,22 @@ class Coordinator:
         if message.session != self._session and peer != LOCAL:
             return
         member.heard = now
-        self._received += bool(message.number) or kind is Kind.ACK
+        if message.number or message.kind is Kind.ACK:
+            self._received += 1
         if member.link.accept(message):
             self._handle(member, message, now)
         if not member.link.silent:
             self._active.add(member.rank)
+
+    def _greet(self, peer: Peer, message: Message, now: float) -> bool:
+        """Answer those who need not be members; tell whether it was one."""
+        if message.kind is Kind.HELLO:
+            self._hello(peer, message, now)
+        elif message.kind is Kind.PING:
+            self._out.append(Send(self._pong(message, now), peer))
+        else:
+            return False
+        return True
 
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind
