@@ -17,7 +17,7 @@ from zcoll.errors import (
     ReplicaExitedError,
     ReplicaLostError,
 )
-from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
+from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, DUP, TEARDOWN
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.events import (
     LOCAL,
@@ -264,3 +264,14 @@ def test_rank_0_serves_on_for_a_call_that_can_still_be_decided() -> None:
     assert bench.machine.decisions.serving
     assert Kind.OUTCOME in told(bench.call(2))[peer(2)]
     assert not bench.machine.decisions.serving
+
+
+def test_payloads_for_a_group_that_is_torn_down_are_not_kept() -> None:
+    bench = Bench()
+    for operation in DUP, TEARDOWN:
+        for rank in range(3):
+            bench.call(rank, operation)
+    body = pack_sizes([9])
+    call: dict[str, Any] = {"operation": ALLREDUCE.code, "group": 1, "seq": 1}
+    bench.hear(1, Kind.CONTRIBUTE, flags=Flag.CHUNKED, body=body, **call)
+    assert not bench.machine.membership.members[1].link._assembling

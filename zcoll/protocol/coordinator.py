@@ -18,14 +18,15 @@ from zcoll.errors import (
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
-    from zcoll.protocol.membership import Member
+    from zcoll.protocol.members import Member
     from zcoll.wire import Payload
 
 
@@ -181,6 +182,7 @@ class Coordinator:
         for member in self.membership.members:
             if member.rank:
                 self._tell(member, Message(Kind.ACK))
+        self._out.extend(self.membership.probe_unranked())
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -260,6 +262,7 @@ class Coordinator:
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
+            "unranked": len(self.membership.unranked),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.decisions.groups.world.decided,

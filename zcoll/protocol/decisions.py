@@ -8,7 +8,7 @@ from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
 from zcoll.protocol.events import HUB, WORLD, Fold, Forget
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.groups import Groups
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome
 from zcoll.protocol.plans import plan_groups
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from zcoll.errors import GroupError
     from zcoll.protocol.calls import Calls
     from zcoll.protocol.events import CoordinatorInstruction
-    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.members import Member
+    from zcoll.protocol.membership import Membership
     from zcoll.protocol.steps import Step
 
 # What replicas send of their calls.
@@ -60,10 +61,10 @@ class Decisions:
             ProtocolError: It has no place in its group.
         """
         calls = self.groups.of(member.rank, message)
-        if calls is None:  # the group is forgotten: nor is a payload needed
-            member.link.discard(message.group, message.seq)
-        else:
+        if calls is not None:
             self._receive(member, calls, message)
+        else:  # nobody will grant the chunks of a call in a group that is forgotten
+            member.link.discard(message.group, message.seq)
 
     def _receive(self, member: Member, calls: Calls, message: Message) -> None:
         """Take in what a member says of its calls in a group."""
