@@ -63,6 +63,8 @@ class Decisions:
         calls = self.groups.of(member.rank, message)
         if calls is not None:
             self._receive(member, calls, message)
+        else:  # nobody will grant the chunks of a call in a group that is forgotten
+            member.link.discard(message.group, message.seq)
 
     def _receive(self, member: Member, calls: Calls, message: Message) -> None:
         """Take in what a member says of its calls in a group."""
