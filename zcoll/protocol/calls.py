@@ -176,7 +176,8 @@ class Calls:
         self._exits[rank] = error
         # Rank 0 goes last, and has its own functions and payloads at hand.
         after = self.roll.last(rank) if rank == HUB else self._last_whole(rank)
-        yield from self.end(error, after)
+        if self.roll.left.get(rank) != after:  # else it has left, and owes nothing
+            yield from self.end(error, after)
 
     def _give_up(self, call: Call) -> Iterator[End]:
         """End the group before a call that has come to need more of one who is gone."""

@@ -194,9 +194,9 @@ class Decisions:
                 self._end(group, calls, step)
 
     def exit(self, rank: int, error: GroupError) -> None:
-        """A replica is gone: the groups in which it makes calls cannot go on."""
+        """A replica is gone: the groups that need more of it cannot go on."""
         for group, calls in self.groups:
-            if rank in calls.roll and rank not in calls.roll.left:
+            if rank in calls.roll:
                 for step in calls.exit(rank, error):
                     self._end(group, calls, step)
 
