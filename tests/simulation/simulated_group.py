@@ -70,6 +70,7 @@ class Group:
         counts: What was injected and checked.
         max_pending: How many calls a program has in flight at most.
         processes: How many there have been.
+        auto: The ranks that rank 0 gives, rather than the plan.
     """
 
     def __init__(
@@ -90,6 +91,9 @@ class Group:
         self.clock = Clock()
         self._trace = trace
         self.processes = 0  # that have been started
+        share = random.choice((0.0, 0.0, 0.5, 1.0))
+        self.auto = {rank for rank in range(1, self.size) if random.random() < share}
+        self.counts["ranks given by rank 0"] += len(self.auto)
         self._peers = 0
         self._waiting: dict[tuple[int, Kind], list[tuple[int, Callable[[], None]]]] = (
             defaultdict(list)

@@ -25,7 +25,7 @@ from zcoll.protocol.events import (
     Timing,
 )
 from zcoll.protocol.replica import Phase, Replica
-from zcoll.wire import Payload, pack
+from zcoll.wire import AUTO_RANK, Payload, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -344,6 +344,7 @@ class Node:
             self._ended((instruction.group, instruction.seq), instruction.error)
         elif isinstance(instruction, Joined):
             assert not self.joined
+            assert self.replica.identity.rank == self.rank
             self.joined = True
             self.think()
         elif isinstance(instruction, Refused):
@@ -388,7 +389,12 @@ def _mistake(made: Contribution) -> Contribution:
 
 
 def _identity(rank: int, group: Group) -> Identity:
-    """A process that no other one is taken for."""
+    """A process that no other one is taken for.
+
+    Those that are given their ranks have process numbers in the order of the ranks
+    that are planned for them.
+    """
     group.processes += 1
-    pid, incarnation = 1000 + group.processes, 5000 + group.processes
-    return Identity(rank, group.size, "host", pid, incarnation, "1", "3")
+    pid, incarnation = 1000 * (rank + 1) + group.processes, 5000 + group.processes
+    told = AUTO_RANK if rank in group.auto else rank
+    return Identity(told, group.size, "host", pid, incarnation, "1", "3")

@@ -124,13 +124,18 @@ def _describe(status: Status) -> Iterator[str]:
         plural = "s" if len(replicas) > 1 else ""
         ranks = name_ranks([replica.rank for replica in replicas])
         yield f"  present: {ranks} on {host} (pid{plural} {pids})"
+    if status.unranked:
+        plural = "s" if status.unranked > 1 else ""
+        yield f"  present: {status.unranked} replica{plural} without a rank as yet"
     if missing:
         yield f"  missing: {name_ranks(missing)}"
     if status.call is None:
         yield f"  calls:   {status.decided} done, none in progress"
     else:
-        yield f"  calls:   {status.decided} done, call {status.call.seq} in progress"
-        yield from _describe_call(status.call)
+        call = status.call
+        where = f" of group {call.group!r}" if call.group else ""
+        yield f"  calls:   {status.decided} done, call {call.seq}{where} in progress"
+        yield from _describe_call(call)
 
 
 def _describe_call(call: Pending) -> Iterator[str]:

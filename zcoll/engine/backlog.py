@@ -16,6 +16,35 @@ if TYPE_CHECKING:
 CHECK = 0.5  # seconds between looks whether waiting for room still makes sense
 
 
+class Backlogs:
+    """Room for a number of calls in each group.
+
+    Args:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._groups: dict[int, Backlog] = {}
+
+    def enter(self, group: int, name: str, check: Callable[[], None]) -> None:
+        """Take room for a call in a group: :meth:`Backlog.enter`."""
+        backlog = self._groups.get(group)
+        if backlog is None:
+            backlog = self._groups.setdefault(group, Backlog(self._limit))
+        backlog.enter(name, check)
+
+    def leave(self, group: int) -> None:
+        """A call in a group has ended."""
+        backlog = self._groups.get(group)
+        if backlog is not None:
+            backlog.leave()
+
+    def forget(self, group: int) -> None:
+        """Nobody will make another call in a group."""
+        self._groups.pop(group, None)
+
+
 class Backlog:
     """Room for a number of calls.
 

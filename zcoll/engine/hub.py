@@ -12,13 +12,12 @@ from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
-from zcoll.protocol.membership import State
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
 
 if TYPE_CHECKING:
     from zcoll.codec import Loads
-    from zcoll.errors import CollectiveError
+    from zcoll.errors import CollectiveError, GroupError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Identity
@@ -75,11 +74,15 @@ class Hub(Engine):
         endless = limit is None or limit > threading.TIMEOUT_MAX
         if self._ended or waiter.wait(None if endless else limit):
             return []
-        return self._coordinator.membership.ranks(State.PRESENT)[1:]
+        return self._coordinator.decisions.users
 
     def _let_go_of_waiters(self) -> None:
         while self._waiters:
             self._waiters.pop().set()
+
+    def _give_up(self, error: GroupError | None) -> None:
+        self._let_go_of_waiters()
+        super()._give_up(error)
 
     # --- the loop ---------------------------------------------------------
 
@@ -122,8 +125,6 @@ class Hub(Engine):
             self._coordinator.probe()
         self._coordinator.tick(now)
         super()._tick(now)
-        if self._waiters and not self._coordinator.decisions.serving:
-            self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
         busy = True
@@ -145,6 +146,9 @@ class Hub(Engine):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:
                     self._inform(answer, now)
+        # Only now: what rank 0 has said before it waits has been taken in.
+        if self._waiters and not self._coordinator.decisions.serving:
+            self._let_go_of_waiters()
 
     def _dispatch(self, send: Send, now: float) -> None:
         if send.peer == LOCAL:
@@ -161,13 +165,12 @@ class Hub(Engine):
 
     def _close(self) -> None:
         self._folder.stop()
-        self._let_go_of_waiters()
         self._router.close()
 
     # --- the fold ---------------------------------------------------------
 
-    def _take_call(self, request: Request) -> int:
-        seq = super()._take_call(request)
+    def _number(self, request: Request) -> int:
+        seq = super()._number(request)
         if request.reduce_fn is not None:
             key = (request.made.group, seq)
             self._coordinator.reports.reducing[key] = name_function(request.reduce_fn)

@@ -18,16 +18,15 @@ from zcoll.errors import (
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
-from zcoll.protocol.groups import WORLD
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
-    from zcoll.protocol.membership import Member
-    from zcoll.protocol.steps import Call
+    from zcoll.protocol.members import Member
     from zcoll.wire import Payload
 
 
@@ -183,6 +182,7 @@ class Coordinator:
         for member in self.membership.members:
             if member.rank:
                 self._tell(member, Message(Kind.ACK))
+        self._out.extend(self.membership.probe_unranked())
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -198,14 +198,14 @@ class Coordinator:
 
     def _lose(self, member: Member, why: str) -> None:
         self.membership.dismiss(member, State.LOST)
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {last}"
         self._out.append(Note(text, warning=not self.membership.closing))
         self.decisions.stop_all(ReplicaLostError(text, **about(member)))
 
     def _leave(self, member: Member, reason: str) -> None:
         """A replica exits: the groups that it is in cannot go on."""
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} exited after {last}" + (f": {reason}" if reason else "")
         error = ReplicaExitedError(text, reason=reason, **about(member))
         if member.rank == 0:
@@ -221,7 +221,7 @@ class Coordinator:
             self.decisions.stop_all(self._farewell)
 
     def _abort(self, member: Member, reason: str) -> None:
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} aborted the group after {last}"
         text += f": {reason}" if reason else ""
         error = AbortedError(text, reason=reason, **about(member))
@@ -243,31 +243,30 @@ class Coordinator:
 
     # --- what is told to those who ask ------------------------------------
 
-    def _current(self) -> tuple[int, Call | None]:
+    def _current(self, now: float) -> dict[str, Any] | None:
         """The call that a group is at: the world, if it is in one."""
         for group, calls in self.decisions.groups:
             call = calls.pending()
             if call is not None:
-                return group, call
-        return WORLD, None
+                return {
+                    "seq": call.seq,
+                    "operation": call.describe(),
+                    "group": calls.name,
+                    "site": next(iter(call.sites.values()), ""),
+                    **self.reports.peek(group, call.seq, now),
+                }
+        return None
 
     def _pong(self, ping: Message, now: float) -> Message:
-        group, call = self._current()
-        fields: dict[str, Any] = {
+        fields = {
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
+            "unranked": len(self.membership.unranked),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.decisions.groups.world.decided,
-            "call": None,
+            "call": self._current(now),
         }
-        if call is not None:
-            fields["call"] = {
-                "seq": call.seq,
-                "operation": call.describe(),
-                "site": next(iter(call.sites.values()), ""),
-                **self.reports.peek(group, call.seq, now),
-            }
         body = pack_fields(fields).ljust(len(ping.body))
         return Message(Kind.PONG, seq=ping.seq, body=body)

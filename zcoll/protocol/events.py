@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Peer = bytes  # a connection, by the id that the ROUTER gave it; never a rank
 LOCAL: Peer = b""  # rank 0's own replica, in the coordinator's process
 
+WORLD = 0  # the group of all replicas
+HUB = 0  # the rank whose process decides, and has its own reduce functions at hand
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -43,7 +46,7 @@ class Identity:
     """Who a replica is, as HELLO says it.
 
     Attributes:
-        rank: Its rank.
+        rank: Its rank; ``AUTO_RANK`` before rank 0 has given it one.
         num_replicas: How many replicas it believes in.
         host: Its host's name.
         pid: Its process.
@@ -59,6 +62,11 @@ class Identity:
     incarnation: int
     package: str
     python: str
+
+    @property
+    def name(self) -> str:
+        """How texts call it."""
+        return f"replica {self.rank}" if self.rank >= 0 else "a replica without a rank"
 
 
 @dataclass(slots=True)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from zcoll.absence import Absence, Whereabouts, read_absence, write_absence
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Missing
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.protocol.groups import Groups
-    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.members import Member
+    from zcoll.protocol.membership import Membership
 
 MAX_DESCRIBED = 16  # replicas that a report describes one by one
 ANSWER_TIME = 0.3  # seconds in which a replica that responds has answered
@@ -147,7 +148,7 @@ class Reports:
         missing = self._missing(group, seq)
         members = [self._membership.members[rank] for rank in missing[:MAX_DESCRIBED]]
         absences = [
-            self._describe(member, now, (told or {}).get(member.rank, {}))
+            self._describe(group, member, now, (told or {}).get(member.rank, {}))
             for member in members
         ]
         return {
@@ -168,7 +169,9 @@ class Reports:
             return f"everybody has called; {call} comes first"
         return "everybody has called; values are on their way to rank 0"
 
-    def _describe(self, member: Member, now: float, told: dict[str, Any]) -> Absence:
+    def _describe(
+        self, group: int, member: Member, now: float, told: dict[str, Any]
+    ) -> Absence:
         silent = max(0.0, now - member.heard)
         state, seconds = Whereabouts.THERE, silent
         if member.state is State.ABSENT:
@@ -193,7 +196,7 @@ class Reports:
             state=state,
             seconds=round(seconds, 1),
             where=told.get("waiting") or told.get("where") or "",
-            last_call=self._groups.world.roll.last_call(member.rank),
+            last_call=self._groups.last_call(member.rank, group),
             stack=told.get("stack", ""),
         )
 

@@ -42,6 +42,7 @@ class Pending:
         missing: The ranks that have not made it.
         absences: Where they are instead; of many only the first ones.
         text: What it waits for, if nobody is missing.
+        group: The name of its group; "" is that of all replicas.
     """
 
     seq: int
@@ -50,6 +51,7 @@ class Pending:
     missing: list[int]
     absences: list[Absence]
     text: str
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Status:
         package: Rank 0's version of zcoll.
         num_replicas: The size of the group.
         replicas: Those that are there, in rank order.
+        unranked: How many more are there, and get their ranks when all have come.
         complete: Whether every replica has come; some may have gone since.
         closing: Whether the group is ending.
         decided: How many calls are done.
@@ -69,6 +72,7 @@ class Status:
     package: str
     num_replicas: int
     replicas: list[Present]
+    unranked: int
     complete: bool
     closing: bool
     decided: int
@@ -76,9 +80,13 @@ class Status:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that are not there: not yet, or no more."""
+        """The ranks that are not there: not yet, or no more.
+
+        Those without a rank count as if they had got the lowest free ones.
+        """
         there = {replica.rank for replica in self.replicas}
-        return [rank for rank in range(self.num_replicas) if rank not in there]
+        free = [rank for rank in range(self.num_replicas) if rank not in there]
+        return free[self.unranked :]
 
     @property
     def whole(self) -> bool:
@@ -97,6 +105,7 @@ def read_status(fields: Mapping[str, Any]) -> Status:
         package=_take(fields, "package", str),
         num_replicas=_take(fields, "num_replicas", int),
         replicas=[_read_present(each) for each in _take(fields, "replicas", list)],
+        unranked=_take(fields, "unranked", int),
         complete=_take(fields, "complete", bool),
         closing=_take(fields, "closing", bool),
         decided=_take(fields, "decided", int),
@@ -124,6 +133,7 @@ def _read_pending(fields: object) -> Pending:
         missing=missing,
         absences=[read_absence(each) for each in _take(fields, "absences", list)],
         text=_take(fields, "text", str),
+        group=_take(fields, "group", str),
     )
 
 
