@@ -14,7 +14,7 @@ from simulation.simulated_plan import draw_plan, operation_of, site_of
 from values import same
 
 from zcoll.errors import ClosedError, CollectiveError, GroupError, ReplicaLostError
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.protocol.reports import FRESH
 
 if TYPE_CHECKING:
