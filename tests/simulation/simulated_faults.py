@@ -244,11 +244,12 @@ class Faults:
             for each in made
             if each < number
         )
-        if self.leaver not in team.members or has_left:
+        if self.leaver not in team.members:
             return False
-        if number not in made:
-            return True
-        return None if node.hurries else False
+        if number in made or has_left:
+            # Who hurries does not wait until its payloads have gone.
+            return None if node.hurries else False
+        return True
 
     def by_mismatch(self, number: int) -> bool | None:
         """Whether a step ends by a mismatch; None: maybe, with a group above it."""

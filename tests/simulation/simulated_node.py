@@ -351,7 +351,7 @@ class Node:
             self.refusal = instruction.error
             self.close()
         elif isinstance(instruction, Missing):
-            assert sorted(instruction.ranks) == sorted(set(instruction.ranks))
+            assert instruction.ranks == sorted(set(instruction.ranks))
             self.reports += 1
         elif isinstance(instruction, TellStack):
             self.replica.tell("plan.py:1 main", "the stack", 0.5)

@@ -32,7 +32,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 @settings(
     deadline=None,
-    max_examples=200,
+    max_examples=100,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(programs(), st.integers(0, 1 << 32))
