@@ -157,7 +157,8 @@ class Link:
             if assembly is None or not assembly.add(message):
                 return False
             del self._assembling[key]
-            message.payload = Payload(list(assembly.parts))
+            # Nobody else has this memory, so it may be sent on without a copy.
+            message.payload = Payload(list(assembly.parts), stable=True)
         elif message.flags & Flag.CHUNKED:
             self._assembling[key] = Assembly(parse_sizes(message.body))
         elif message.kind in _PAYLOADS and message.body and not message.flags:
