@@ -136,6 +136,8 @@ class Faults:
 
     def _happen(self, kind: str, rank: int, spoke: int) -> None:
         node = self._group.node(rank)
+        if kind in ("kill", "restart") and self._group.auto and not node.joined:
+            return  # until its death is noticed it takes up a rank that is not its own
         if node.running:
             doing: dict[str, Callable[[], object]] = {
                 "cut": lambda: self._cut(spoke, self._random.random() * 0.4),
