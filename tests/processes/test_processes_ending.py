@@ -125,6 +125,15 @@ def test_ctrl_c_interrupts_joining(results: Path, rank: int, secret: str) -> Non
 
 
 @ways
+def test_rank_0_that_has_left_serves_the_others_beyond_its_end(
+    results: Path, options: list[str]
+) -> None:
+    """As long as there is progress; and that no teardown has been called is fine."""
+    finished = run_job("leaving.py", 3, results, options=options).check()
+    assert finished.reports == {0: "ended", 1: 900, 2: 900}
+
+
+@ways
 def test_signals_without_end_lose_nothing(results: Path, options: list[str]) -> None:
     """They come in waits, folds and steps, thousands of them."""
     finished = run_job("storm.py", 3, results, options=options).check()
@@ -151,12 +160,3 @@ def test_a_signal_handler_may_end_the_group(
     for rank, (kind, text) in finished.reports.items():
         assert kind == (own if rank == struck else others)
         assert "preempted" in text or kind == "ClosedError"
-
-
-@ways
-def test_rank_0_that_has_left_serves_the_others_beyond_its_end(
-    results: Path, options: list[str]
-) -> None:
-    """As long as there is progress; and that no teardown has been called is fine."""
-    finished = run_job("leaving.py", 3, results, options=options).check()
-    assert finished.reports == {0: "ended", 1: 900, 2: 900}
