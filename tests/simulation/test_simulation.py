@@ -5,7 +5,8 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.program import Program, draw_program
+from programs.drawing import draw_program
+from programs.program import Program
 from simulation.simulated_checks import Scenario
 from simulation.simulated_plan import end_with_teardown
 
