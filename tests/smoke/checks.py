@@ -73,10 +73,9 @@ def killed(stage: Stage) -> str:
     members = _start_rounds(stage)
     victim, others = members[2], [*members[:2], *members[3:]]
     rank = _rank_of(victim)
-    at = time.time()
     victim.kill()
-    wait_for_end(others)
-    took = max(member.ended_at() for member in others) - at
+    wait_for_end([victim, *others])
+    took = max(member.ended_at() for member in others) - victim.ended_at()
     for member in others:
         expect(member.exit_code() != 0, f"{member.name} ended as if all was well")
         _expect_said(
