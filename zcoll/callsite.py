@@ -17,16 +17,21 @@ _LIBRARIES = tuple(
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def call_site() -> str:
-    """The innermost line of the caller outside this package: ``train.py:88 main``."""
-    return site_of(sys._getframe(1))
+def call_site(depth: int = 0) -> str:
+    """The innermost line of the caller outside this package: ``train.py:88 main``.
+
+    Args:
+        depth: How many frames above this function's caller are known to be within.
+    """
+    return site_of(sys._getframe(1 + depth))
 
 
 def site_of(frame: FrameType) -> str:
     """The innermost line of a stack outside this package."""
-    while is_own(frame) and frame.f_back is not None:
-        frame = frame.f_back
     code = frame.f_code
+    while code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+        code = frame.f_code
     return f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}"
 
 

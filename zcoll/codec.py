@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PROTOCOL = 5
-OUT_OF_BAND = 64 * 1024  # bytes; smaller buffers are cheaper inside the stream
+OUT_OF_BAND = 96 * 1024  # bytes; smaller buffers are cheaper inside the stream
 MAX_BUFFERS = 10_000  # out-of-band buffers of one value; the rest stays inside
 
 # What pickle says of things that cloudpickle may know how to pickle: lambdas,
@@ -57,12 +57,12 @@ def encode(value: Any) -> Payload:
         Exception: Whatever pickling the value raises.
     """
     try:
-        return _dump(pickle.Pickler, value)
+        return _dump(pickle.dumps, value)
     except _REFUSALS:
-        return _dump(cloudpickle.Pickler, value)
+        return _dump(cloudpickle.dumps, value)
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
+def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
     buffers: list[Buffer] = []
     frozen = False
 
@@ -75,21 +75,21 @@ def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
         buffers.append(view)
         return False
 
-    stream = _stream(pickler, value, keep_inside)
+    stream = dumps(value, protocol=PROTOCOL, buffer_callback=keep_inside)
     if frozen and "numpy" in sys.modules:
         buffers.clear()
-        stream = _stream(_thawing(pickler), value, keep_inside)
-    return Payload([stream, *buffers], stable=not buffers)
+        pickler = pickle.Pickler if dumps is pickle.dumps else cloudpickle.Pickler
+        file = io.BytesIO()
+        thawing = _thawing(pickler)
+        thawing(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
+        stream = file.getvalue()
+    return Payload([stream, *buffers], not buffers)
 
 
-def _stream(
-    pickler: Callable[..., pickle.Pickler],
-    value: Any,
-    keep_inside: Callable[[pickle.PickleBuffer], bool],
-) -> bytes:
-    file = io.BytesIO()
-    pickler(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
-    return file.getvalue()
+def is_array(value: Any) -> bool:
+    """Whether a value is a NumPy array, and not of a class derived from them."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
 
 
 def _thawing(pickler: Callable[..., pickle.Pickler]) -> Callable[..., pickle.Pickler]:
@@ -114,9 +114,8 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
     """Unpickle a payload into a fresh object.
 
     Args:
-        payload: What :func:`encode` made, from a trusted replica. Its
-            ``bytearray`` parts become the memory of the result; all others are
-            copied.
+        payload: What :func:`encode` made, from a trusted replica. The parts that
+            it owns become the memory of the result; all others are copied.
         loads: What unpickles it, instead of :func:`pickle.loads`.
 
     Returns:
@@ -126,12 +125,11 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
         Exception: Whatever unpickling raises.
     """
     stream, *rest = payload.parts
-    buffers = [
-        part if isinstance(part, bytearray) else bytearray(part) for part in rest
-    ]
+    if not payload.owned:
+        rest = [p if isinstance(p, bytearray) else bytearray(p) for p in rest]
     if loads is not None:
-        return loads(stream, buffers=buffers)
-    return pickle.loads(stream, buffers=buffers)  # noqa: S301 - trusted: see above
+        return loads(stream, buffers=rest)
+    return pickle.loads(stream, buffers=rest)  # noqa: S301 - trusted: see above
 
 
 def encode_items(values: Iterable[Any]) -> Payload:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
@@ -28,6 +28,9 @@ class Owner(Protocol):
     def check_process(self) -> None:
         """Refuse to wait in a forked child."""
 
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until a future has ended, or for so many seconds."""
+
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """The error of a future that has run out of time."""
 
@@ -36,6 +39,8 @@ class Owner(Protocol):
 
 
 _log = logging.getLogger("zcoll.futures")
+_LAST = "_done_callbacks"  # what the base class makes last
+_ending = threading.RLock()  # of any future; held for microseconds
 
 
 class Future(concurrent.futures.Future[T], Generic[T]):
@@ -62,7 +67,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         decode: Callable[[Payload], T],
         group_name: str = "",
     ) -> None:
-        super().__init__()
+        # The base class's own part is made when something of it is first needed, by
+        # __getattr__: its condition takes longer than all the rest here.
         self.operation = made.operation
         self.site = made.site
         self.group = made.group
@@ -71,20 +77,57 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self.waiting_since: float | None = None
         self._owner = owner
         self._decoder = decode
+        self._ended = False
+        self._error: Exception | None = None
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
         self._decode_error: DecodeError | None = None
-        self.set_running_or_notify_cancel()  # so that cancel() is False
 
     def deliver(self, payload: Payload | None) -> None:
         """The engine's side: the call has this outcome."""
-        self._payload = payload
-        self.set_result(cast("T", None))  # decoded when it is asked for
+        self._payload = payload  # decoded when it is asked for
+        self._end()
 
     def fail(self, error: Exception) -> None:
         """The engine's side: the call has this error."""
-        self.set_exception(error)
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        with _ending:
+            self._ended = True
+            known = _LAST in self.__dict__
+        if known:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the base class that the call has ended, for those who wait by it."""
+        if self._error is not None:
+            self.set_exception(self._error)
+        else:
+            self.set_result(cast("T", None))
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the base class's part, of which this is asked for."""
+        with _ending:
+            if _LAST not in self.__dict__:
+                super().__init__()
+                if self._ended:
+                    self._tell()
+        return object.__getattribute__(self, name)
+
+    def done(self) -> bool:
+        """Whether the call has ended; the base class takes a lock to tell."""
+        return self._ended
+
+    def running(self) -> bool:
+        """Whether the call has not ended."""
+        return not self._ended
+
+    def cancel(self) -> bool:
+        """Do nothing, and say so: one replica cannot take a call back."""
+        return False
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the call's result.
@@ -104,7 +147,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
                 before the call has ended.
         """
         self._wait(timeout)
-        super().result(0)
+        if self._error is not None:
+            super().result()
         self._decode()
         if self._decode_error is not None:
             raise self._decode_error
@@ -122,11 +166,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             ReentrantCallError: As for :meth:`result`.
         """
         self._wait(timeout)
-        error = super().exception(0)
-        if error is None:
-            self._decode()
-            error = self._decode_error
-        return error
+        if self._error is not None:
+            return self._error
+        self._decode()
+        return self._decode_error
 
     def add_done_callback(
         self, fn: Callable[[concurrent.futures.Future[T]], object]
@@ -149,23 +192,29 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
         Cancelling the task that awaits does not cancel the call.
         """
+        import asyncio  # noqa: PLC0415 - who awaits has it; importing it takes 20 ms
+
         self._note_wait()
         return asyncio.wrap_future(self).__await__()
 
     def _wait(self, timeout: float | None) -> None:
-        if self.done():
+        if self._ended:
             return
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
-        try:
-            # What is too long for a lock is no limit.
-            endless = timeout is None or timeout > threading.TIMEOUT_MAX
-            super().exception(None if endless else timeout)
-        except concurrent.futures.TimeoutError:
+        self._owner.wait(self, timeout)
+        if not self._ended:
             error = self._owner.explain(self, timeout or 0.0)
-            if not self.done():  # else it ended while the question was on its way
-                raise error from None
+            if not self._ended:  # else it ended while the question was on its way
+                raise error
+
+    def block(self, timeout: float) -> None:
+        """The engine's side: wait on this thread, while another one works."""
+        # What is too long for a lock is no limit.
+        endless = timeout > threading.TIMEOUT_MAX
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            super().exception(None if endless else timeout)
 
     def _note_wait(self) -> None:
         if self.waiting_since is None:

@@ -32,7 +32,7 @@ MAGIC = b"zc"
 VERSION = 1
 MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
 MAX_TAG = 255  # bytes of a call's tag
-INLINE_LIMIT = 64 * 1024  # bytes of payload that travel inside the first frame
+INLINE_LIMIT = 128 * 1024  # bytes of payload that travel inside the first frame
 CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 # Bytes that a socket takes from anybody at most. Strangers can make rank 0 hold one
 # such frame for each connection, so it is no larger than chunks need.
@@ -41,6 +41,7 @@ MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
 AUTO_RANK = -1  # whose replica asks rank 0 for a rank; in the body of HELLO only
 
 _HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
+_HEADER_SIZE = _HEADER.size
 _CHUNK = struct.Struct("!IQ")
 
 
@@ -91,11 +92,16 @@ class Kind(enum.IntEnum):
         return self >= Kind.READY
 
 
-class Flag(enum.IntFlag):
+class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
     """Bits of the header."""
 
     CHUNKED = 1  # the body holds the sizes of the parts; chunks follow
     POISONED = 2  # the contribution is an error: JSON fields
+
+
+_KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
+_FIRST_NUMBERED = int(Kind.READY)
+_UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
 
 @dataclass(slots=True)
@@ -105,18 +111,20 @@ class Payload:
     Attributes:
         parts: The stream and the buffers. A ``bytearray`` belongs to whoever
             receives the payload; anything else is shared and must be copied
-            before somebody writes into it.
+            before somebody writes into it, unless all parts are the receiver's.
         stable: Whether nobody can change the parts any more, so that pieces of
             them may be sent without a copy.
+        owned: Whether all parts belong to whoever receives the payload.
     """
 
     parts: list[Buffer]
     stable: bool = False
+    owned: bool = False
 
     @property
     def sizes(self) -> list[int]:
         """The parts' sizes in bytes."""
-        return [memoryview(part).nbytes for part in self.parts]
+        return [len(part) for part in self.parts]  # views are of single bytes
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +134,7 @@ class Payload:
     @property
     def inline(self) -> bool:
         """Whether the payload travels inside the first frame."""
-        return len(self.parts) == 1 and self.nbytes <= INLINE_LIMIT
+        return len(self.parts) == 1 and len(self.parts[0]) <= INLINE_LIMIT
 
     def snapshot(self) -> None:
         """Copy what the caller could still change. Afterwards it is stable."""
@@ -139,7 +147,10 @@ class Payload:
 
     def shared(self) -> Payload:
         """The same memory for several readers, none of whom owns it."""
-        parts: list[Buffer] = [memoryview(part).toreadonly() for part in self.parts]
+        parts: list[Buffer] = [
+            part if isinstance(part, bytes) else memoryview(part).toreadonly()
+            for part in self.parts
+        ]
         return Payload(parts, stable=True)
 
 
@@ -222,48 +233,38 @@ def parse(frames: Sequence[Buffer]) -> Message:
     """
     if not 1 <= len(frames) <= 2:
         raise ProtocolError(f"a message has 1 or 2 frames, not {len(frames)}")
-    head = memoryview(frames[0])
-    if len(head) < _HEADER.size:
+    head = frames[0]
+    if len(head) < _HEADER_SIZE:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
-    (magic, version, code, operation, flags, site_size, tag_size, *numbers) = (
-        _HEADER.unpack_from(head)
-    )
+    # fmt: off
+    (magic, version, code, operation, flags, site_size, tag_size,
+     rank, root, session, group, seq, number, ack) = _HEADER.unpack_from(head)
+    # fmt: on
     if magic != MAGIC:
         raise ProtocolError("not a zcoll message")
     if version != VERSION:
         raise OtherVersionError(version)
-    try:
-        kind = Kind(code)
-    except ValueError:
-        raise ProtocolError(f"unknown kind {code}") from None
-    place = _HEADER.size + site_size
+    kind = _KINDS.get(code)
+    if kind is None:
+        raise ProtocolError(f"unknown kind {code}")
+    place = _HEADER_SIZE + site_size
     end = place + tag_size
     if site_size > MAX_SITE or len(head) < end:
         raise ProtocolError(
             f"a call site of {site_size} and a tag of {tag_size} bytes do not fit"
         )
-    if flags & ~int(Flag.CHUNKED | Flag.POISONED):  # ~ of a Flag hides the others
+    if flags & _UNKNOWN_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
-    rank, root, session, group, seq, number, ack = numbers
-    if bool(number) != kind.numbered:
+    if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
+    site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
+    tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
+    data = frames[1] if kind is Kind.CHUNK else None
     return Message(
-        kind=kind,
-        operation=operation,
-        flags=flags,
-        rank=rank,
-        root=root,
-        session=session,
-        group=group,
-        seq=seq,
-        number=number,
-        ack=ack,
-        site=str(head[_HEADER.size : place], "utf-8", "replace"),
-        tag=str(head[place:end], "utf-8", "replace"),
-        body=head[end:],
-        data=frames[1] if len(frames) == 2 else None,
+        *(kind, operation, flags, rank, root, session, group, seq, number, ack),
+        *(site, tag, head[end:], data),
     )
 
 

@@ -111,7 +111,7 @@ class Calling:
     ) -> Contribution:
         """Check, and encode so that an error has the caller's stack."""
         self._check(operation, tag, root, reduce_fn)
-        made = Contribution(self._group, operation, int(root), tag, call_site(), None)
+        made = Contribution(self._group, operation, int(root), tag, call_site(2), None)
         if operation.contributes(self.replica_rank, root):
             try:
                 made.payload = self._encode(operation, value)
@@ -192,7 +192,7 @@ class Calling:
             many = made.operation.many
             decode = self._decode_items if many else self._decode
         future = Future(made, self._engine, decode, self._name)
-        self._engine.submit(Request(made, reduce_fn, future))
+        self._engine.submit(Request(made, reduce_fn, future), waits=keep)
         return future
 
     def _decode(self, payload: Payload) -> Any:

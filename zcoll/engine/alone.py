@@ -61,7 +61,7 @@ class Alone:
         """The calls that have not ended: none."""
         return []
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call.
 
         Raises:
@@ -167,6 +167,9 @@ class Alone:
     def leave(self, reason: str = "", *, wait: bool = True) -> None:
         """Leave the group."""
         self._left = True
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait for a call: none is ever waited for."""
 
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """Never asked: every call has ended when it returns."""

@@ -124,8 +124,12 @@ class Engine(Loop):
 
     # --- for the program's threads ----------------------------------------
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.
+
+        Args:
+            request: The call.
+            waits: Whether this thread is about to wait for it.
 
         Raises:
             ClosedError: This replica has left, or the process is a fork.
@@ -135,7 +139,9 @@ class Engine(Loop):
         group = request.made.group
         check = functools.partial(self._check_group, group)
         self._backlogs.enter(group, request.made.operation.name, check)
-        self._post(lambda: self._take_call(request))
+        self._inbox.append(lambda: self._take_call(request))
+        if not waits:
+            self._announce()
         if self._ended:
             self._fail_late(request.future)
 

@@ -8,7 +8,7 @@ from zcoll import codec
 from zcoll.engine.functions import decode_function, name_function
 from zcoll.errors import DecodeError, EncodeError, ReduceError
 from zcoll.operations import Folding
-from zcoll.reducer import Fold
+from zcoll.reducer import Fold, default_reduce_fn
 from zcoll.wire import EMPTY, Payload
 from zcoll.worker import Worker
 
@@ -38,13 +38,17 @@ class _Whole:
 
     def __init__(self, reduce_fn: ReduceFn) -> None:
         self._fold = Fold(reduce_fn)
+        self._keeps = reduce_fn is not default_reduce_fn
         self._value: Any = None
 
     def add(self, operand: Any) -> None:
         self._value = self._fold.add(operand)
 
     def results(self) -> list[Payload]:
-        return [_encode(self._value)]
+        # Adding arrays keeps nothing of the sum, so that need not be copied.
+        return [
+            _encode(self._value, copy=self._keeps or not codec.is_array(self._value))
+        ]
 
 
 class _Prefix:
@@ -114,35 +118,31 @@ class Folder:
 
     Args:
         loads: What unpickles operands and functions, or None for pickle.
-        done: Gets what a fold has come to, on the fold's thread: the call, its
-            results if it is complete, its error if it has failed.
         names: Where the names of reduce functions at work are written down.
     """
 
-    def __init__(
-        self,
-        loads: Loads | None,
-        done: Callable[[Key, list[Payload] | None, CollectiveError | None], None],
-        names: dict[Key, str],
-    ) -> None:
+    def __init__(self, loads: Loads | None, names: dict[Key, str]) -> None:
         self._loads = loads
-        self._done = done
         self._names = names
         self._workers: dict[int, Worker] = {}  # by group
         self._reductions: dict[Key, Reduction] = {}  # a group's are its worker's own
 
-    def start(self, fold: events.Fold, reduce_fn: ReduceFn | None, site: str) -> None:
-        """Fold some operands of a call.
-
-        Args:
-            fold: What is to be done.
-            reduce_fn: The function; None: it came with the call.
-            site: Where rank 0 made the call, or "".
-        """
-        worker = self._workers.get(fold.group)
+    def submit(self, group: int, job: Callable[[], None]) -> None:
+        """Run a job on the thread for the folds of a group."""
+        worker = self._workers.get(group)
         if worker is None:
-            worker = self._workers[fold.group] = Worker("zcoll-fold")
-        worker.submit(lambda: self._run(fold, reduce_fn, site))
+            worker = self._workers[group] = Worker("zcoll-fold")
+        worker.submit(job)
+
+    def is_brief(self, fold: events.Fold) -> bool:
+        """Whether a fold costs less than to hand it over to another thread.
+
+        Nothing is lost when it is interrupted: it can be done again.
+        """
+        if not fold.last or (fold.group, fold.call.seq) in self._reductions:
+            return False
+        # Who sends chunks has told their sizes; only rank 0 sends none.
+        return not fold.call.sizes and fold.operands[0][1].inline
 
     def release(self, group: int) -> None:
         """A group has no more calls."""
@@ -162,17 +162,27 @@ class Folder:
         while self._workers:
             self._workers.popitem()[1].stop()
 
-    def _run(self, fold: events.Fold, reduce_fn: ReduceFn | None, site: str) -> None:
+    def fold(
+        self, fold: events.Fold, reduce_fn: ReduceFn | None, site: str
+    ) -> tuple[list[Payload] | None, CollectiveError | None]:
+        """Fold some operands of a call: this is the program's code.
+
+        Args:
+            fold: What is to be done.
+            reduce_fn: The function; None: it came with the call.
+            site: Where rank 0 made the call, or "".
+
+        Returns:
+            The results, if the fold is complete, and its error, if it has failed.
+        """
         call, key = fold.call, (fold.group, fold.call.seq)
         try:
-            results = self._fold(key, fold, reduce_fn)
+            return self._fold(key, fold, reduce_fn), None
         except _Failed as failed:
             error = failed.error
             error.op, error.seq, error.site = call.operation.name, call.seq, site
             self._reductions.pop(key, None)
-            self._done(key, None, error)
-        else:
-            self._done(key, results, None)
+            return None, error
 
     def _fold(
         self, key: Key, fold: events.Fold, reduce_fn: ReduceFn | None
@@ -220,11 +230,18 @@ class Folder:
             raise _failed(DecodeError, text, rank, error) from None
 
 
-def _encode(value: Any) -> Payload:
-    """Pickle a result, so that it no longer depends on what the function keeps."""
+def _encode(value: Any, *, copy: bool = True) -> Payload:
+    """Pickle a result.
+
+    Args:
+        value: The result.
+        copy: Whether the reduce function may have kept it, and change it later.
+    """
     try:
         payload = codec.encode(value)
-        payload.snapshot()
+        if copy:
+            payload.snapshot()
+        payload.stable = True
     except BaseException as error:
         text = f"the result cannot be pickled: {codec.describe(error)}"
         raise _failed(EncodeError, text, 0, error) from None

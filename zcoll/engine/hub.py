@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import TYPE_CHECKING, Any
-
-import zmq
 
 from zcoll.engine.engine import Engine, Key, Request
 from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
+from zcoll.engine.loop import Errand
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
     from zcoll.codec import Loads
     from zcoll.errors import CollectiveError, GroupError
     from zcoll.launchers.settings import Liveness
@@ -48,12 +51,12 @@ class Hub(Engine):
         super().__init__(identity, replica, place, liveness, loads)
         self._coordinator = coordinator
         self._router = router
-        self._folder = Folder(loads, self._fold_done, coordinator.reports.reducing)
+        self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
         for socket in (router.socket, router.monitor, router.zap):
             if socket is not None:
-                self._poller.register(socket, zmq.POLLIN)
+                self._register(socket)
 
     @property
     def waiting_for(self) -> list[int]:
@@ -89,7 +92,7 @@ class Hub(Engine):
     def _pause(self) -> float:
         return 0.005 if self._probes else super()._pause()
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         if self._router.zap in ready:
             self._router.admit()
         if self._router.monitor in ready:
@@ -117,6 +120,8 @@ class Hub(Engine):
                 self._coordinator.misbehaved(peer, error)
             else:
                 self._coordinator.receive(peer, message, now)
+            if not self._router.holds_more():
+                break
 
     def _tick(self, now: float) -> None:
         self._router.cut_clogged(now)
@@ -127,11 +132,8 @@ class Hub(Engine):
         super()._tick(now)
 
     def _obey(self, now: float) -> None:
-        busy = True
-        while busy:
-            busy = False
+        while True:
             for instruction in self._coordinator.take():
-                busy = True
                 if isinstance(instruction, Send):
                     self._dispatch(instruction, now)
                 elif isinstance(instruction, Fold):
@@ -140,8 +142,10 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
-            for answer in self._replica.take():
-                busy = True
+            answers = self._replica.take()
+            if not answers and self._coordinator.silent:
+                break
+            for answer in answers:
                 if isinstance(answer, Send):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:
@@ -155,6 +159,9 @@ class Hub(Engine):
             self._replica.receive(send.message, now)
         elif not self._router.send(send.peer, pack(send.message)):
             self._coordinator.unreachable(send.peer, now)
+
+    def _is_busy(self) -> bool:
+        return self._coordinator.busy
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._coordinator.drained, self._coordinator.progress
@@ -186,15 +193,28 @@ class Hub(Engine):
         call = fold.call
         own = call.contributors[0] == self.identity.rank
         reduce_fn = self._reduce_fns[fold.group, call.seq] if own else None
-        self._folder.start(fold, reduce_fn, call.sites.get(self.identity.rank, ""))
+        site = call.sites.get(self.identity.rank, "")
+        errand = Errand(
+            fold.group, functools.partial(self._fold, fold, reduce_fn, site)
+        )
+        if self._hosted and self._folder.is_brief(fold):
+            self._errands.append(errand)
+        else:
+            self._delegate(errand)
 
-    def _fold_done(
-        self, key: Key, results: list[Payload] | None, error: CollectiveError | None
-    ) -> None:
+    def _delegate(self, errand: Errand) -> None:
+        self._folder.submit(errand.group, lambda: self._post(errand.run()))
+
+    def _fold(
+        self, fold: Fold, reduce_fn: Callable[[Any, Any], Any] | None, site: str
+    ) -> Callable[[], object]:
+        """Fold, where the program's code may run; give the job that reports it."""
+        key = (fold.group, fold.call.seq)
+        results, error = self._folder.fold(fold, reduce_fn, site)
         cause = None
         if error is not None:
             cause, error.__cause__ = error.__cause__, None
-        self._post(lambda: self._folded(key, results, error, cause))
+        return functools.partial(self._folded, key, results, error, cause)
 
     def _folded(
         self,

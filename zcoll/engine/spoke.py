@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from zcoll.engine.engine import Engine
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
@@ -14,6 +12,8 @@ from zcoll.transport.monitor import Event
 from zcoll.wire import pack, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from zcoll.codec import Loads
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.events import Identity
@@ -50,8 +50,8 @@ class Spoke(Engine):
         self._broken_at: float | None = None
         self._hung_up = False
         self._dealer = dealer
-        self._poller.register(dealer.socket, zmq.POLLIN)
-        self._poller.register(dealer.monitor, zmq.POLLIN)
+        self._register(dealer.socket)
+        self._register(dealer.monitor)
 
     @property
     def waiting_for(self) -> list[int]:
@@ -68,7 +68,7 @@ class Spoke(Engine):
 
         self._post(job)
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
         events = self._dealer.events() if self._dealer.monitor in ready else []
         if self._dealer.socket in ready or events:
@@ -85,6 +85,8 @@ class Spoke(Engine):
                 self._replica.receive(parse(frames), now)
             except ProtocolError as error:
                 self._replica.misled(error)
+            if not self._dealer.holds_more():
+                break
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None
@@ -121,6 +123,9 @@ class Spoke(Engine):
                     self._dealer.send(pack(instruction.message))
                 else:
                     self._inform(instruction, now)
+
+    def _is_busy(self) -> bool:
+        return self._replica.busy
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._replica.gone, self._replica.acknowledged

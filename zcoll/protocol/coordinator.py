@@ -53,19 +53,35 @@ class Coordinator:
         self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
+        self._owed: set[int] = set()  # ranks to which chunks are still to be sent
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to take."""
+        return not (self._out or self._active)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there will be more to take as acknowledgements arrive."""
+        return bool(self._owed)
 
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
-        for rank in sorted(self._active):
-            member = self.membership.members[rank]
-            if member.peer is not None:
-                for message in member.link.transmit():
-                    message.session = self._session
-                    self._out.append(Send(message, member.peer))
-        self._active.clear()
+        if self._active:
+            self._transmit()
         out = self._out.copy()
         self._out.clear()
         return out
+
+    def _transmit(self) -> None:
+        for rank in sorted(self._active):
+            member = self.membership.members[rank]
+            if member.peer is not None and not member.link.silent:
+                for message in member.link.transmit():
+                    message.session = self._session
+                    self._out.append(Send(message, member.peer))
+            (self._owed.add if member.link.owes_payloads else self._owed.discard)(rank)
+        self._active.clear()
 
     def _post(self, member: Member, message: Message) -> None:
         """Queue a numbered message for a member that is there."""
@@ -104,16 +120,13 @@ class Coordinator:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
     def _receive(self, peer: Peer, message: Message, now: float) -> None:
-        kind = message.kind
-        if kind is Kind.HELLO:
-            self._hello(peer, message, now)
-            return
-        if kind is Kind.PING:
-            self._out.append(Send(self._pong(message, now), peer))
+        if not message.number and self._greet(peer, message, now):
             return
         member = self.membership.by_peer(peer)
         if member is None or member.state is not State.PRESENT:
-            if kind is Kind.BEACON:  # once a second: enough to find its way back
+            if (
+                message.kind is Kind.BEACON
+            ):  # once a second: enough to find its way back
                 fields = {"refusal": Refusal.UNKNOWN.value, "reason": "say HELLO first"}
                 reject = Message(Kind.REJECT, body=pack_fields(fields))
                 self._out.append(Send(reject, peer))
@@ -121,10 +134,22 @@ class Coordinator:
         if message.session != self._session and peer != LOCAL:
             return
         member.heard = now
-        self._active.add(member.rank)
-        self._received += bool(message.number) or kind is Kind.ACK
+        if message.number or message.kind is Kind.ACK:
+            self._received += 1
         if member.link.accept(message):
             self._handle(member, message, now)
+        if not member.link.silent:
+            self._active.add(member.rank)
+
+    def _greet(self, peer: Peer, message: Message, now: float) -> bool:
+        """Answer those who need not be members; tell whether it was one."""
+        if message.kind is Kind.HELLO:
+            self._hello(peer, message, now)
+        elif message.kind is Kind.PING:
+            self._out.append(Send(self._pong(message, now), peer))
+        else:
+            return False
+        return True
 
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind

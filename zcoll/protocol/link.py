@@ -28,6 +28,7 @@ WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
 
 _PAYLOADS = (Kind.CONTRIBUTE, Kind.OUTCOME)  # whose body may be a small payload
+_LAST = (Kind.BYE, Kind.OVER)  # after which there is nothing that acknowledges them
 
 
 class Link:
@@ -99,6 +100,14 @@ class Link:
         for key in [k for k in self._assembling if k[0] == group and k[1] > seq]:
             del self._assembling[key]
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing goes on the wire now."""
+        if not self._connected:
+            return True
+        chunks = self._sending and self._in_flight < WINDOW
+        return not (self._queue or self._ack_due or chunks or self._replay)
+
     def transmit(self) -> Iterator[Message]:
         """Yield what must go on the wire now, in order."""
         if not self._connected:
@@ -112,6 +121,7 @@ class Link:
             if chunk is None:
                 self._sending.popleft()
             else:
+                self._in_flight += len(chunk.data or b"")
                 yield self._number(chunk)
         if self._ack_due:
             yield self._stamp(Message(Kind.ACK))
@@ -120,7 +130,6 @@ class Link:
         self._sent += 1
         message.number = self._sent
         self._unacked.append(message)
-        self._in_flight += 0 if message.data is None else len(message.data)
         return self._stamp(message)
 
     def _stamp(self, message: Message) -> Message:
@@ -145,32 +154,36 @@ class Link:
             ProtocolError: It contradicts what came before.
         """
         self.acknowledge(message.ack)
-        if not message.number:
+        number, kind = message.number, message.kind
+        if not number:
             return True
-        if message.number != self._received + 1:
+        if number != self._received + 1:
             return False  # seen already, or ahead of a replay that will bring it
-        self._received = message.number
-        key = (message.group, message.seq)
-        if message.kind is Kind.CHUNK:
-            self._count(message)
-            assembly = self._assembling.get(key)
-            if assembly is None or not assembly.add(message):
-                return False
-            del self._assembling[key]
-            # Nobody else has this memory, so it may be sent on without a copy.
-            message.payload = Payload(list(assembly.parts), stable=True)
-        elif message.flags & Flag.CHUNKED:
+        self._received = number
+        if kind is Kind.CHUNK:
+            return self._join(message)
+        if message.flags & Flag.CHUNKED:
+            key = (message.group, message.seq)
             self._assembling[key] = Assembly(parse_sizes(message.body))
-        elif message.kind in _PAYLOADS and message.body and not message.flags:
-            message.payload = Payload([message.body], stable=True)
-        elif message.kind in (Kind.BYE, Kind.OVER):
+        elif kind in _PAYLOADS and message.body and not message.flags:
+            message.payload = Payload([message.body], True)
+        elif kind in _LAST:
             self._ack_due = True  # the other end waits for it
         return True
 
-    def _count(self, chunk: Message) -> None:
+    def _join(self, chunk: Message) -> bool:
+        """Add a chunk to its payload; tell whether that is complete."""
         self._unreported += 0 if chunk.data is None else len(chunk.data)
         if self._unreported >= ACK_BYTES:
             self._ack_due = True
+        key = (chunk.group, chunk.seq)
+        assembly = self._assembling.get(key)
+        if assembly is None or not assembly.add(chunk):
+            return False
+        del self._assembling[key]
+        # Nobody else has this memory, so it may be sent on without a copy.
+        chunk.payload = Payload(list(assembly.parts), stable=True, owned=True)
+        return True
 
     def acknowledge(self, number: int) -> None:
         """The other end has received everything up to this number.
@@ -241,6 +254,15 @@ class LocalLink(Link):
     def send(self, message: Message) -> None:
         """Queue a message for the other side."""
         self._queue.append(message)
+
+    def accept(self, message: Message) -> bool:
+        """Take in a message of the other side: each is handled."""
+        return True
+
+    @property
+    def silent(self) -> bool:
+        """Whether the other side has nothing to handle."""
+        return not self._queue
 
     def transmit(self) -> Iterator[Message]:
         """Yield what the other side has to handle, in order."""

@@ -74,11 +74,14 @@ class Replica:
 
     def take(self) -> list[ReplicaInstruction]:
         """Take the instructions that have come up, in order."""
-        self._transmit()
+        if not self._link.silent:
+            self._transmit()
         if self._farewell is not None and not self._link.owes_payloads:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
+        if not self._out:
+            return []
         out = self._out.copy()
         self._out.clear()
         return out
@@ -134,6 +137,11 @@ class Replica:
             self._link.withdraw_all()
         elif self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
+
+    @property
+    def busy(self) -> bool:
+        """Whether chunks go on being sent as grants and acknowledgements arrive."""
+        return self._link.owes_payloads
 
     @property
     def gone(self) -> bool:

@@ -7,11 +7,14 @@ one thread at a time and have a context of their own. Nothing here blocks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
+import zmq.backend
+from zmq.backend import zmq_poll
 
 from zcoll import security
 from zcoll.errors import ConfigurationError
@@ -32,7 +35,7 @@ _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
 _NOW = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-_MOST_FRAMES = 3  # of a message, with the peer's id; one more is refused by the parser
+_MOST_FRAMES = 3  # of a message that are looked at: the parser refuses more than 2
 _PROMPT = 0.93  # of the promised times; the rest is for whoever has to act on it
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
@@ -66,6 +69,10 @@ class _Socket:
             )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
+        # A socket looks attributes up in its options, too: these are found faster.
+        self._take = self.socket.recv
+        self._put = functools.partial(zmq.backend.Socket.send, self.socket)
+        self._itself = [(self.socket, int(zmq.POLLIN))]  # to poll
         self._set_common_options(heartbeat)
         clogs = None
         if place.kind == "ipc":
@@ -102,19 +109,29 @@ class _Socket:
             self.socket.setsockopt(option, value)
 
     def _receive(self) -> list[Buffer] | None:
-        """Take the next message; data frames keep ZeroMQ's own memory."""
+        """Take the frames that come next; data keeps ZeroMQ's own memory."""
+        # Frames know whether there are more: asking the socket takes longer.
         try:
-            frames: list[Buffer] = [self.socket.recv(_NOW)]
+            frame = self._take(_NOW, copy=False)
         except zmq.Again:
             return None
-        while self.socket.getsockopt(zmq.RCVMORE):
-            if len(frames) > _MOST_FRAMES:
-                self.socket.recv(_NOW, copy=False)  # no message of zcoll: not kept
-            elif len(frames) < 2:
-                frames.append(self.socket.recv(_NOW))
-            else:
-                frames.append(self.socket.recv(_NOW, copy=False).buffer)
+        frames: list[Buffer] = [frame.bytes]
+        while frame.more:
+            frame = self._take(_NOW, copy=False)
+            if len(frames) < _MOST_FRAMES:  # else no message of zcoll: not kept
+                frames.append(frame.buffer)
         return frames
+
+    def _send(self, frames: list[Buffer]) -> None:
+        """Send the frames of a message, large ones without a copy."""
+        *first, last = frames
+        for frame in first:
+            self._put(frame, _MORE, len(frame) < _ZERO_COPY)
+        self._put(last, _NOW, len(last) < _ZERO_COPY)
+
+    def holds_more(self) -> bool:
+        """Whether there is a message to receive; to find none there takes longer."""
+        return bool(zmq_poll(self._itself, 0))
 
     def events(self) -> list[Event]:
         """Drain the monitor. It does not tell to which connection it happened."""
@@ -203,18 +220,21 @@ class Router(_Socket):
 
     def receive(self) -> tuple[bytes, list[Buffer]] | None:
         """Take the next message: the peer's id and the frames, or None."""
-        frames = self._receive()
-        return None if frames is None else (bytes(frames[0]), frames[1:])
+        try:
+            peer = self._take(_NOW)
+        except zmq.Again:
+            return None
+        return peer, self._receive() or []
 
     def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """Send to a peer; False if its connection is gone."""
         try:
-            self.socket.send(peer, _MORE)
+            self._put(peer, _MORE)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
             raise
-        _send(self.socket, frames)
+        self._send(frames)
         return True
 
     def admit(self) -> None:
@@ -302,7 +322,7 @@ class Dealer(_Socket):
     def send(self, frames: list[Buffer]) -> bool:
         """Send to rank 0; False if there is no connection."""
         try:
-            _send(self.socket, frames)
+            self._send(frames)
         except zmq.Again:
             return False
         return True
@@ -313,11 +333,3 @@ class Dealer(_Socket):
         poller.register(self.socket, zmq.POLLIN)
         poller.register(self.monitor, zmq.POLLIN)
         poller.poll(max(1, int(timeout * 1000)))
-
-
-def _send(socket: zmq.Socket[bytes], frames: list[Buffer]) -> None:
-    last = len(frames) - 1
-    for index, frame in enumerate(frames):
-        socket.send(
-            frame, _MORE if index < last else _NOW, copy=len(frame) < _ZERO_COPY
-        )
