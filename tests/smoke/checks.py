@@ -5,6 +5,7 @@ Each starts a job of its own and judges it by exit codes and by what was printed
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING
@@ -73,17 +74,17 @@ def killed(stage: Stage) -> str:
     members = _start_rounds(stage)
     victim, others = members[2], [*members[:2], *members[3:]]
     rank = _rank_of(victim)
-    at = time.time()
     victim.kill()
-    wait_for_end(others)
-    took = max(member.ended_at() for member in others) - at
+    wait_for_end([victim, *others])
+    took = max(member.ended_at() for member in others) - victim.ended_at()
     for member in others:
         expect(member.exit_code() != 0, f"{member.name} ended as if all was well")
         _expect_said(
             member, rf"replica {rank} \({victim.host}, pid \d+\) (is lost|exited)"
         )
-    expect(took <= KILLED_LIMIT, f"the last one ended after {took:.1f} s")
-    return f"all others ended within {took:.1f} s"
+    limit = KILLED_LIMIT * _slowness()
+    expect(took <= limit, f"the last one ended after {took:.1f} s, not {limit:.1f} s")
+    return f"all others ended within {took:.1f} s (the limit: {limit:.1f} s)"
 
 
 def paused(stage: Stage) -> str:
@@ -201,6 +202,14 @@ def _rank_of(member: Member) -> str:
     if found is None:
         raise CheckFailedError(f"{member.name} has not told its rank:\n{member.log()}")
     return found[1]
+
+
+def _slowness() -> float:
+    """By how much this machine is slower than one that has not too much to do.
+
+    The checks alone keep no more than twice as many processes busy as it has cores.
+    """
+    return max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
 
 
 def _expect_success(members: Sequence[Member]) -> None:

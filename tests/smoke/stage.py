@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 LIMIT = 60.0  # seconds for anything that takes a few on a machine that is not busy
 PAUSE = 0.2  # seconds between two looks
+LONG_PAUSE = 0.5  # the same, where the time is told by what is looked at
 
 
 class CheckFailedError(Exception):
@@ -95,7 +96,12 @@ class Stage(Protocol):
         """End everything, and forget it."""
 
 
-def wait_until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
+def wait_until(
+    condition: Callable[[], bool],
+    what: str,
+    limit: float = LIMIT,
+    pause: float = PAUSE,
+) -> None:
     """Wait for something.
 
     Raises:
@@ -105,7 +111,7 @@ def wait_until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -
     while not condition():
         if time.monotonic() > deadline:
             raise CheckFailedError(f"not within {limit:g} s: {what}")
-        time.sleep(PAUSE)
+        time.sleep(pause)
 
 
 def wait_for_end(members: Sequence[Member], limit: float = LIMIT) -> None:
@@ -115,6 +121,7 @@ def wait_for_end(members: Sequence[Member], limit: float = LIMIT) -> None:
         lambda: all(member.exit_code() is not None for member in members),
         f"the end of {names}",
         limit,
+        LONG_PAUSE,
     )
 
 
