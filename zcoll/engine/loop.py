@@ -44,6 +44,7 @@ TICK = 0.02  # seconds between two looks at what has become due
 REST = 0.005  # seconds without a driver after which the loop thread drives
 STEP_LIMIT = 0.05  # seconds that the loop thread keeps the wheel, at most
 DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
+HURRY = 1.5  # after so many of them it says goodbye without what is not delivered
 
 _NOTHING: frozenset[Any] = frozenset()
 
@@ -93,6 +94,7 @@ class Loop:
         self._broken: Exception | None = None
         self._progress: Any = None
         self._progress_at: float | None = None
+        self._hurried = False
 
     def _register(self, source: zmq.Socket[bytes] | Bell) -> None:
         """Let what arrives at a socket, or at the bell, end a sleep."""
@@ -309,11 +311,12 @@ class Loop:
         done, progress = self._state_of_drain()
         if progress != self._progress or self._progress_at is None:
             self._progress, self._progress_at = progress, now
-        if done or now - self._progress_at <= DRAIN_LIMIT:
-            return done
-        self._hurry()
-        self._obey(now)
-        return True
+        waited = now - self._progress_at
+        if not done and not self._hurried and waited > HURRY:
+            self._hurried = True
+            self._hurry()
+            self._obey(now)
+        return done or (self._hurried and waited > DRAIN_LIMIT)
 
     def _end(self, error: GroupError | None) -> None:
         """Close everything; nobody may be left waiting."""
