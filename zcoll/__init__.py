@@ -18,6 +18,7 @@ if sys.platform == "win32":
     )
 
 from zcoll.absence import Absence, Whereabouts
+from zcoll.absent import ABSENT
 from zcoll.codec import plain_loads
 from zcoll.collective import (
     abort,
@@ -65,6 +66,7 @@ from zcoll.reducer import default_reduce_fn
 from zcoll.version import __version__
 
 __all__ = [
+    "ABSENT",
     "AbortedError",
     "Absence",
     "AlreadyInitializedError",

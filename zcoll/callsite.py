@@ -24,9 +24,10 @@ def call_site() -> str:
 
 def site_of(frame: FrameType) -> str:
     """The innermost line of a stack outside this package."""
-    while is_own(frame) and frame.f_back is not None:
-        frame = frame.f_back
     code = frame.f_code
+    while code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+        code = frame.f_code
     return f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}"
 
 

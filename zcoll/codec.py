@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import cloudpickle
 
-from zcoll import plain
+from zcoll import bundle, plain
+from zcoll.absent import ABSENT
 from zcoll.callsite import is_own
 from zcoll.wire import Buffer, Payload
 
@@ -56,12 +57,12 @@ def encode(value: Any) -> Payload:
         Exception: Whatever pickling the value raises.
     """
     try:
-        return _dump(pickle.Pickler, value)
+        return _dump(pickle.dumps, value)
     except _REFUSALS:
-        return _dump(cloudpickle.Pickler, value)
+        return _dump(cloudpickle.dumps, value)
 
 
-def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
+def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
     buffers: list[Buffer] = []
     frozen = False
 
@@ -74,21 +75,15 @@ def _dump(pickler: Callable[..., pickle.Pickler], value: Any) -> Payload:
         buffers.append(view)
         return False
 
-    stream = _stream(pickler, value, keep_inside)
+    stream = dumps(value, protocol=PROTOCOL, buffer_callback=keep_inside)
     if frozen and "numpy" in sys.modules:
         buffers.clear()
-        stream = _stream(_thawing(pickler), value, keep_inside)
-    return Payload([stream, *buffers], stable=not buffers)
-
-
-def _stream(
-    pickler: Callable[..., pickle.Pickler],
-    value: Any,
-    keep_inside: Callable[[pickle.PickleBuffer], bool],
-) -> bytes:
-    file = io.BytesIO()
-    pickler(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
-    return file.getvalue()
+        pickler = pickle.Pickler if dumps is pickle.dumps else cloudpickle.Pickler
+        file = io.BytesIO()
+        thawing = _thawing(pickler)
+        thawing(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
+        stream = file.getvalue()
+    return Payload([stream, *buffers], not buffers)
 
 
 def _thawing(pickler: Callable[..., pickle.Pickler]) -> Callable[..., pickle.Pickler]:
@@ -131,6 +126,46 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
     if loads is not None:
         return loads(stream, buffers=buffers)
     return pickle.loads(stream, buffers=buffers)  # noqa: S301 - trusted: see above
+
+
+def encode_items(values: Iterable[Any]) -> Payload:
+    """Pickle several values into one payload, which can be taken apart unread.
+
+    Raises:
+        Exception: Whatever pickling a value raises.
+    """
+    return bundle.join([encode(value) for value in values])
+
+
+def decode_items(payload: Payload, loads: Loads | None = None) -> list[Any]:
+    """Unpickle the values of several replicas.
+
+    Args:
+        payload: What rank 0 has put together of payloads of :func:`encode`.
+        loads: As for :func:`decode`.
+
+    Returns:
+        One value for each replica; :data:`ABSENT` for those that have left.
+
+    Raises:
+        Exception: Whatever unpickling raises.
+    """
+    return [
+        ABSENT if item is None else decode(item, loads)
+        for item in bundle.split(payload)
+    ]
+
+
+def encode_function(function: Callable[[Any, Any], Any]) -> bytes:
+    """Pickle a function, by reference where pickle can.
+
+    Raises:
+        Exception: Whatever pickling it raises.
+    """
+    try:
+        return pickle.dumps(function, PROTOCOL)
+    except _REFUSALS:
+        return bytes(cloudpickle.dumps(function, PROTOCOL))
 
 
 # All that a pickle of plain data in protocol 5 consists of.

@@ -9,6 +9,8 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from zcoll.communicator import Communicator
+from zcoll.engine import exits
+from zcoll.engine.engine import Engine
 from zcoll.engine.joining import join
 from zcoll.errors import AlreadyInitializedError, GroupError, NotInitializedError
 from zcoll.launchers.environment import read_settings
@@ -88,7 +90,10 @@ def connect(
         loads=loads,
         **tuning,
     )
-    return Communicator(join(settings), settings)
+    engine = join(settings)
+    if isinstance(engine, Engine):
+        exits.watch(engine, settings.report_dir)
+    return Communicator(engine, settings.call_timeout)
 
 
 def initialize(
@@ -196,26 +201,29 @@ def allreduce(
     reduce_fn: Callable[[T, T], T] = default_reduce_fn,
     *,
     timeout: float | None = None,
+    tag: str = "",
 ) -> T:
     """Reduce the values of all replicas: :meth:`Communicator.allreduce`."""
-    return world().allreduce(value, reduce_fn, timeout=timeout)
+    return world().allreduce(value, reduce_fn, timeout=timeout, tag=tag)
 
 
 def allreduce_async(
-    value: T, reduce_fn: Callable[[T, T], T] = default_reduce_fn
+    value: T, reduce_fn: Callable[[T, T], T] = default_reduce_fn, *, tag: str = ""
 ) -> Future[T]:
     """Start an allreduce: :meth:`Communicator.allreduce_async`."""
-    return world().allreduce_async(value, reduce_fn)
+    return world().allreduce_async(value, reduce_fn, tag=tag)
 
 
-def broadcast(value: T | None, *, root: int = 0, timeout: float | None = None) -> T:
+def broadcast(
+    value: T | None, *, root: int = 0, timeout: float | None = None, tag: str = ""
+) -> T:
     """Give everybody the root's value: :meth:`Communicator.broadcast`."""
-    return world().broadcast(value, root=root, timeout=timeout)
+    return world().broadcast(value, root=root, timeout=timeout, tag=tag)
 
 
-def barrier(*, timeout: float | None = None) -> None:
+def barrier(*, timeout: float | None = None, tag: str = "") -> None:
     """Wait until every replica has called it: :meth:`Communicator.barrier`."""
-    world().barrier(timeout=timeout)
+    world().barrier(timeout=timeout, tag=tag)
 
 
 def abort(reason: str) -> None:

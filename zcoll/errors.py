@@ -160,10 +160,11 @@ class CollectiveError(ZcollError):
     Attributes:
         op: The operation's name, such as ``"allreduce"``.
         seq: The call's number in its group; the first is 1.
-        rank: The replica on which it failed, or None.
+        rank: The replica on which it failed, by its rank among all; or None.
         message: What happened there.
         site: Where the call was made, as ``file:line function``, or "".
         remote_traceback: The traceback on that replica, or "".
+        group: The name of the group, or "" for the group of all replicas.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class CollectiveError(ZcollError):
         rank: int | None = None,
         site: str = "",
         remote_traceback: str = "",
+        group: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -183,13 +185,18 @@ class CollectiveError(ZcollError):
         self.rank = rank
         self.site = site
         self.remote_traceback = remote_traceback
+        self.group = group
+
+    @property
+    def _call(self) -> str:
+        """The call, for people."""
+        text = f"{self.op or 'call'} {self.seq}"
+        text += f" of group {self.group!r}" if self.group else ""
+        return text + (f" ({self.site})" if self.site else "")
 
     def __str__(self) -> str:
-        call = f"{self.op or 'call'} {self.seq}" + (
-            f" ({self.site})" if self.site else ""
-        )
         where = "" if self.rank is None else f" on replica {self.rank}"
-        text = f"{call} failed{where}: {self.message}"
+        text = f"{self._call} failed{where}: {self.message}"
         if self.remote_traceback:
             text += f"\n\nTraceback of replica {self.rank}:\n{self.remote_traceback}"
         return text
@@ -229,21 +236,19 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
         op: str = "",
         seq: int = 0,
         site: str = "",
+        group: str = "",
         future: Any = None,
     ) -> None:
-        super().__init__(message, op=op, seq=seq, site=site)
+        super().__init__(message, op=op, seq=seq, site=site, group=group)
         self.missing = list(missing)
         self.timeout = timeout
         self.report = list(report)
         self.future = future
 
     def __str__(self) -> str:
-        call = f"{self.op or 'call'} {self.seq}" + (
-            f" ({self.site})" if self.site else ""
-        )
         return (
-            f"{call} did not end within {self.timeout:g} s: {self.message}; the call"
-            " is still in flight: wait on this error's .future, do not repeat it"
+            f"{self._call} did not end within {self.timeout:g} s: {self.message}; the "
+            "call is still in flight: wait on this error's .future, do not repeat it"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -259,6 +264,7 @@ class GroupError(ZcollError, RuntimeError):
         host: That replica's host, or "".
         pid: That replica's process, or 0.
         reason: Why that replica left, or "".
+        group: The name of the group that is over, or "" for that of all replicas.
     """
 
     def __init__(
@@ -269,6 +275,7 @@ class GroupError(ZcollError, RuntimeError):
         host: str = "",
         pid: int = 0,
         reason: str = "",
+        group: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -276,6 +283,7 @@ class GroupError(ZcollError, RuntimeError):
         self.host = host
         self.pid = pid
         self.reason = reason
+        self.group = group
 
     def __str__(self) -> str:
         return self.message

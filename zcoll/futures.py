@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
@@ -16,23 +17,20 @@ from zcoll.worker import refuse_inside_user_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from zcoll.operations import Operation
+    from zcoll.protocol.events import Contribution
     from zcoll.wire import Payload
 
 T = TypeVar("T")
 
 
 class Owner(Protocol):
-    """What a future needs of the engine that made it.
-
-    Attributes:
-        loads: What unpickles results, instead of :func:`pickle.loads`.
-    """
-
-    loads: codec.Loads | None
+    """What a future needs of the engine that carries out its call."""
 
     def check_process(self) -> None:
         """Refuse to wait in a forked child."""
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until a future has ended, or for so many seconds."""
 
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """The error of a future that has run out of time."""
@@ -54,32 +52,57 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     Attributes:
         operation: What was called.
         site: The user's line that called it.
+        group: The number of the group that it was called in.
+        group_name: What errors call that; "" is the world.
         seq: The call's number in its group; 0 until it is numbered.
         waiting_since: Since when the program waits for it, by the monotonic clock,
             or None.
     """
 
-    def __init__(self, operation: Operation, site: str, owner: Owner) -> None:
+    def __init__(
+        self,
+        made: Contribution,
+        owner: Owner,
+        decode: Callable[[Payload], T],
+        group_name: str = "",
+    ) -> None:
         super().__init__()
-        self.operation = operation
-        self.site = site
+        self.operation = made.operation
+        self.site = made.site
+        self.group = made.group
+        self.group_name = group_name
         self.seq = 0
         self.waiting_since: float | None = None
         self._owner = owner
+        self._decoder = decode
+        self._ended = self._failed = False
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
         self._decode_error: DecodeError | None = None
-        self.set_running_or_notify_cancel()  # so that cancel() is False
 
     def deliver(self, payload: Payload | None) -> None:
         """The engine's side: the call has this outcome."""
         self._payload = payload
+        self._ended = True
         self.set_result(cast("T", None))  # decoded when it is asked for
 
     def fail(self, error: Exception) -> None:
         """The engine's side: the call has this error."""
+        self._ended = self._failed = True
         self.set_exception(error)
+
+    def done(self) -> bool:
+        """Whether the call has ended; the base class takes a lock to tell."""
+        return self._ended
+
+    def running(self) -> bool:
+        """Whether the call has not ended."""
+        return not self._ended
+
+    def cancel(self) -> bool:
+        """Do nothing, and say so: one replica cannot take a call back."""
+        return False
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the call's result.
@@ -99,7 +122,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
                 before the call has ended.
         """
         self._wait(timeout)
-        super().result(0)
+        if self._failed:
+            super().result()
         self._decode()
         if self._decode_error is not None:
             raise self._decode_error
@@ -117,7 +141,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             ReentrantCallError: As for :meth:`result`.
         """
         self._wait(timeout)
-        error = super().exception(0)
+        error = super().exception() if self._failed else None
         if error is None:
             self._decode()
             error = self._decode_error
@@ -148,19 +172,23 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return asyncio.wrap_future(self).__await__()
 
     def _wait(self, timeout: float | None) -> None:
-        if self.done():
+        if self._ended:
             return
         self._owner.check_process()
         refuse_inside_user_code("waiting for a result")
         self._note_wait()
-        try:
-            # What is too long for a lock is no limit.
-            endless = timeout is None or timeout > threading.TIMEOUT_MAX
-            super().exception(None if endless else timeout)
-        except concurrent.futures.TimeoutError:
+        self._owner.wait(self, timeout)
+        if not self._ended:
             error = self._owner.explain(self, timeout or 0.0)
-            if not self.done():  # else it ended while the question was on its way
-                raise error from None
+            if not self._ended:  # else it ended while the question was on its way
+                raise error
+
+    def block(self, timeout: float) -> None:
+        """The engine's side: wait on this thread, while another one works."""
+        # What is too long for a lock is no limit.
+        endless = timeout > threading.TIMEOUT_MAX
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            super().exception(None if endless else timeout)
 
     def _note_wait(self) -> None:
         if self.waiting_since is None:
@@ -173,13 +201,14 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             if payload is None:
                 return
             try:
-                self._value = codec.decode(payload, self._owner.loads)
+                self._value = self._decoder(payload)
             except Exception as error:
                 self._decode_error = DecodeError(
                     f"its result cannot be unpickled here: {codec.describe(error)}",
                     op=self.operation.name,
                     seq=self.seq,
                     site=self.site,
+                    group=self.group_name,
                 )
                 self._decode_error.__cause__ = error
             self._payload = None  # only now: an interrupt must leave it for the next

@@ -32,15 +32,14 @@ class Fold:
         self._operands = 0
         self._result: Any = None
 
-    def add(self, operand: Any) -> None:
-        """Fold in the next operand. What the reduce function raises comes out."""
+    def add(self, operand: Any) -> Any:
+        """Fold in the next operand, and give the reduction of those so far.
+
+        What the reduce function raises comes out.
+        """
         if self._operands:
             self._result = self._reduce_fn(self._result, operand)
         else:
             self._result = operand
         self._operands += 1
-
-    @property
-    def result(self) -> Any:
-        """The reduction of the operands so far."""
         return self._result

@@ -2,7 +2,7 @@
 
 A message is one frame, or two when it carries a chunk of a large payload::
 
-    header | call site (UTF-8) | body      data of a chunk
+    header | call site | tag | body      data of a chunk
 
 The header has a fixed size and holds every number; the body is what the kind
 says: JSON fields, the sizes of a payload's parts, or a small payload itself.
@@ -31,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 MAGIC = b"zc"
 VERSION = 1
 MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
+MAX_TAG = 255  # bytes of a call's tag
 INLINE_LIMIT = 64 * 1024  # bytes of payload that travel inside the first frame
 CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 # Bytes that a socket takes from anybody at most. Strangers can make rank 0 hold one
@@ -38,7 +39,7 @@ CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 MAX_FRAME = CHUNK_SIZE + 64 * 1024
 MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
 
-_HEADER = struct.Struct("!2sBBBBHIIQQQQQ")
+_HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
 _CHUNK = struct.Struct("!IQ")
 
 
@@ -77,6 +78,11 @@ class Kind(enum.IntEnum):
     OVER = 18  # rank 0: the group ends after this call, and why
     ABORT = 19  # replica: end the group, and why
     BYE = 20  # replica: I leave, and why
+    LEAVE = 21  # replica: I make no more calls in this group; go on without me
+    CLOSE = 22  # replica: I make no more calls in this group
+    ACTIVE = 23  # rank 0: who still makes calls in this group
+    FETCH = 24  # rank 0: send the reduce function of this call
+    FUNCTION = 25  # replica: this is it
 
     @property
     def numbered(self) -> bool:
@@ -84,11 +90,16 @@ class Kind(enum.IntEnum):
         return self >= Kind.READY
 
 
-class Flag(enum.IntFlag):
+class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
     """Bits of the header."""
 
     CHUNKED = 1  # the body holds the sizes of the parts; chunks follow
     POISONED = 2  # the contribution is an error: JSON fields
+
+
+_KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
+_FIRST_NUMBERED = int(Kind.READY)
+_UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
 
 @dataclass(slots=True)
@@ -109,7 +120,7 @@ class Payload:
     @property
     def sizes(self) -> list[int]:
         """The parts' sizes in bytes."""
-        return [memoryview(part).nbytes for part in self.parts]
+        return [len(part) for part in self.parts]  # views are of single bytes
 
     @property
     def nbytes(self) -> int:
@@ -119,7 +130,7 @@ class Payload:
     @property
     def inline(self) -> bool:
         """Whether the payload travels inside the first frame."""
-        return len(self.parts) == 1 and self.nbytes <= INLINE_LIMIT
+        return len(self.parts) == 1 and len(self.parts[0]) <= INLINE_LIMIT
 
     def snapshot(self) -> None:
         """Copy what the caller could still change. Afterwards it is stable."""
@@ -132,7 +143,10 @@ class Payload:
 
     def shared(self) -> Payload:
         """The same memory for several readers, none of whom owns it."""
-        parts: list[Buffer] = [memoryview(part).toreadonly() for part in self.parts]
+        parts: list[Buffer] = [
+            part if isinstance(part, bytes) else memoryview(part).toreadonly()
+            for part in self.parts
+        ]
         return Payload(parts, stable=True)
 
 
@@ -155,6 +169,7 @@ class Message:
         number: The message's place in its direction's stream; 0 is outside it.
         ack: The last number that the sender has received in order.
         site: The user's line that made the call.
+        tag: What the user calls it.
         body: What the kind says.
         data: The bytes of a chunk; a frame of their own.
         payload: A whole payload, where the message never leaves the process.
@@ -171,6 +186,7 @@ class Message:
     number: int = 0
     ack: int = 0
     site: str = ""
+    tag: str = ""
     body: Buffer = b""
     data: Buffer | None = None
     payload: Payload | None = field(default=None, compare=False)
@@ -184,6 +200,7 @@ class Message:
 def pack(message: Message) -> list[Buffer]:
     """Turn a message into its frames."""
     site = message.site.encode("utf-8", "replace")[-MAX_SITE:] if message.site else b""
+    tag = message.tag.encode("utf-8", "replace") if message.tag else b""
     header = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -191,6 +208,7 @@ def pack(message: Message) -> list[Buffer]:
         message.operation,
         message.flags,
         len(site),
+        len(tag),
         message.rank,
         message.root,
         message.session,
@@ -199,7 +217,7 @@ def pack(message: Message) -> list[Buffer]:
         message.number,
         message.ack,
     )
-    head = b"".join((header, site, message.body))
+    head = b"".join((header, site, tag, message.body))
     return [head] if message.data is None else [head, message.data]
 
 
@@ -211,29 +229,31 @@ def parse(frames: Sequence[Buffer]) -> Message:
     """
     if not 1 <= len(frames) <= 2:
         raise ProtocolError(f"a message has 1 or 2 frames, not {len(frames)}")
-    head = memoryview(frames[0])
+    head = frames[0]
     if len(head) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
-    (magic, version, code, operation, flags, site_size, *numbers) = _HEADER.unpack_from(
-        head
+    (magic, version, code, operation, flags, site_size, tag_size, *numbers) = (
+        _HEADER.unpack_from(head)
     )
     if magic != MAGIC:
         raise ProtocolError("not a zcoll message")
     if version != VERSION:
         raise OtherVersionError(version)
-    try:
-        kind = Kind(code)
-    except ValueError:
-        raise ProtocolError(f"unknown kind {code}") from None
-    end = _HEADER.size + site_size
+    kind = _KINDS.get(code)
+    if kind is None:
+        raise ProtocolError(f"unknown kind {code}")
+    place = _HEADER.size + site_size
+    end = place + tag_size
     if site_size > MAX_SITE or len(head) < end:
-        raise ProtocolError(f"a call site of {site_size} bytes does not fit")
-    if flags & ~int(Flag.CHUNKED | Flag.POISONED):  # ~ of a Flag hides the others
+        raise ProtocolError(
+            f"a call site of {site_size} and a tag of {tag_size} bytes do not fit"
+        )
+    if flags & _UNKNOWN_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
     rank, root, session, group, seq, number, ack = numbers
-    if bool(number) != kind.numbered:
+    if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
     return Message(
         kind=kind,
@@ -246,7 +266,8 @@ def parse(frames: Sequence[Buffer]) -> Message:
         seq=seq,
         number=number,
         ack=ack,
-        site=bytes(head[_HEADER.size : end]).decode("utf-8", "replace"),
+        site=str(head[_HEADER.size : place], "utf-8", "replace"),
+        tag=str(head[place:end], "utf-8", "replace"),
         body=head[end:],
         data=frames[1] if len(frames) == 2 else None,
     )

@@ -61,13 +61,13 @@ class Worker:
         """Run a job after those before it."""
         self._jobs.put(job)
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = True) -> None:
         """End the thread after the jobs that it has; wait a moment for that.
 
         A job that takes longer is left behind: nobody waits for the user's code.
         """
         self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
+        if wait and threading.current_thread() is not self._thread:
             self._thread.join(STOP_LIMIT)
 
     def _run(self) -> None:

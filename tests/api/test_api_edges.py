@@ -23,16 +23,17 @@ def test_a_call_behind_teardown_ends_with_it() -> None:
 
     def task(comm: zcoll.Communicator) -> str:
         torn = threading.Thread(target=comm.teardown)
-        sent = comm._submit  # the call goes out right behind the teardown
+        sent = comm._start  # the call goes out right behind the teardown
         behind: list[Any] = []
 
         def submit(operation: Any, *rest: Any, **options: Any) -> Any:
-            request = sent(operation, *rest, **options)
+            future = sent(operation, *rest, **options)
             if operation.ends:
+                comm._start = sent  # type: ignore[method-assign]
                 behind.append(comm.allreduce_async(1))
-            return request
+            return future
 
-        comm._submit = submit  # type: ignore[method-assign]
+        comm._start = submit  # type: ignore[method-assign]
         torn.start()
         torn.join(LIMIT)
         assert not torn.is_alive()

@@ -243,11 +243,11 @@ def test_the_signatures_are_the_documented_ones() -> None:
     assert parameters(zcoll.initialize).startswith(joining)
     assert parameters(zcoll.connect) == parameters(zcoll.initialize)
     assert parameters(zcoll.teardown) == "(*, timeout=None)"
-    assert parameters(zcoll.broadcast) == "(value, *, root=0, timeout=None)"
-    assert parameters(zcoll.barrier) == "(*, timeout=None)"
+    assert parameters(zcoll.broadcast) == ("(value, *, root=0, timeout=None, tag='')")
+    assert parameters(zcoll.barrier) == "(*, timeout=None, tag='')"
     assert list(inspect.signature(zcoll.allreduce).parameters) == [
-        *("value", "reduce_fn", "timeout")
+        *("value", "reduce_fn", "timeout", "tag")
     ]
     assert list(inspect.signature(zcoll.allreduce_async).parameters) == [
-        *("value", "reduce_fn")
+        *("value", "reduce_fn", "tag")
     ]

@@ -38,14 +38,13 @@ def show(steps: Iterable[Step]) -> list[str]:
         match step:
             case Grant(rank, seq):
                 lines.append(f"grant {rank} {seq}")
-            case FoldNext(seq, operands, last):
+            case FoldNext(call, operands, last):
                 ranks = ",".join(str(rank) for rank, _ in operands)
-                lines.append(f"fold {seq} {ranks}{' last' if last else ''}")
-            case Decide(call, payload, None):
-                parts = [] if payload is None else payload.parts
-                value = b"".join(parts).decode()
+                lines.append(f"fold {call.seq} {ranks}{' last' if last else ''}")
+            case Decide(call, outcome, None):
+                value = bytes(b"".join(outcome.of(0).parts)).decode()
                 lines.append(f"decide {call.seq} {value}".strip())
-            case Decide(call, _, error):
+            case Decide(call, _, error, _):
                 lines.append(f"fail {call.seq} {error.message if error else ''}")
             case End(error, after):
                 lines.append(f"end {after} {type(error).__name__}")

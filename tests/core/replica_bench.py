@@ -3,6 +3,7 @@ from typing import Any
 from zcoll.errors import GroupError
 from zcoll.operations import BARRIER, Operation
 from zcoll.protocol.events import (
+    Contribution,
     Identity,
     ReplicaInstruction,
     Send,
@@ -57,8 +58,9 @@ class Bench:
 
     def call(self, operation: Operation = BARRIER, value: bytes = b"") -> int:
         payload = Payload([value], stable=True) if value else None
-        return self.replica.call(
-            operation, 0, f"a.py:{self.replica._pending.seq}", payload
+        site = f"a.py:{self.replica.calling._groups[0].seq}"
+        return self.replica.calling.call(
+            Contribution(0, operation, 0, "", site, payload)
         )
 
     def tick(self, now: float) -> list[ReplicaInstruction]:

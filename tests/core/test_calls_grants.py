@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
-from zcoll.protocol import calls as calls_module
+from zcoll.protocol import grants as grants_module
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.steps import Decide, FoldNext, Grant, Step
 from zcoll.wire import Payload
@@ -17,7 +17,7 @@ from zcoll.wire import Payload
 
 @pytest.fixture
 def _budget_of_100(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "BUDGET", 100)
+    monkeypatch.setattr(grants_module, "BUDGET", 100)
 
 
 @pytest.mark.usefixtures("_budget_of_100")
@@ -55,10 +55,10 @@ def test_a_later_call_never_keeps_the_first_one_waiting() -> None:
     assert steps == ["fold 1 0", "grant 1 1"]
     assert show(calls.folded(1, None, None)) == []
     assert show(calls.complete(1, 1, Payload([b"b"]))) == ["fold 1 1 last"]
-    result = calls.folded(1, Payload([b"ab"]), None)
+    result = calls.folded(1, [Payload([b"ab"])], None)
     assert show(result) == ["decide 1 ab", "grant 1 2"]
     assert show(calls.complete(1, 2, Payload([b"c"]))) == ["decide 2 c"]
-    assert calls._held == 0
+    assert calls._grants.held == 0
 
 
 def test_errors_stop_the_grants_of_their_call() -> None:
@@ -98,7 +98,7 @@ def test_the_order_of_arrivals_makes_no_difference(
     everybody = b"".join(b"%d" % rank for rank in range(size))
     results = {ALLREDUCE: everybody, BROADCAST: b"%d" % root, BARRIER: b""}
     assert group.results == [results[operation] for operation in operations]
-    assert group.calls._held == 0
+    assert group.calls._grants.held == 0
 
 
 class _FoldingGroup:
@@ -117,11 +117,11 @@ class _FoldingGroup:
             elif isinstance(step, FoldNext):
                 parts = (bytes(p.parts[0]) for _, p in step.operands)
                 joined = functools.reduce(bytes.__add__, parts)
-                joined = self._folds.pop(step.seq, b"") + joined
-                self._folds[step.seq] = joined
-                result = Payload([joined]) if step.last else None
-                self.take(self.calls.folded(step.seq, result, None))
+                joined = self._folds.pop(step.call.seq, b"") + joined
+                self._folds[step.call.seq] = joined
+                result = [Payload([joined])] if step.last else None
+                self.take(self.calls.folded(step.call.seq, result, None))
             elif isinstance(step, Decide):
                 assert step.call.seq == len(self.results) + 1
-                payload = step.payload or Payload([])
-                self.results.append(b"".join(payload.parts))
+                payload = step.outcome.of(0)
+                self.results.append(bytes(b"".join(payload.parts)))

@@ -131,7 +131,7 @@ def test_a_member_that_sends_nonsense_is_lost() -> None:
 def test_messages_of_another_session_are_dropped() -> None:
     bench = Bench()
     assert bench.call(1, session=78) == []
-    assert bench.machine.calls.missing(1) == [0, 1, 2]
+    assert bench.machine.decisions.groups.world.roll.missing(1) == [0, 1, 2]
 
 
 # --- calls ------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_an_allreduce_is_folded_in_rank_order() -> None:
         (2, b"2"),
     ]
     assert fold.last
-    bench.machine.folded(1, Payload([b"012"]), None)
+    bench.machine.folded(0, 1, [Payload([b"012"])], None)
     assert told(bench.machine.take()) == everybody(Kind.OUTCOME)
 
 
@@ -175,7 +175,9 @@ def test_a_failure_reads_the_same_everywhere() -> None:
     bench = Bench()
     for rank in range(3):
         bench.call(rank, ALLREDUCE, value=b"v")
-    bench.machine.folded(1, None, ReduceError("no", rank=0, remote_traceback="lines"))
+    bench.machine.folded(
+        0, 1, None, ReduceError("no", rank=0, remote_traceback="lines")
+    )
     failures = messages(bench.machine.take(), Kind.FAILURE)
     assert len(failures) == 3
     (body,) = {bytes(message.body) for message in failures}
@@ -200,7 +202,7 @@ def test_large_payloads_are_granted_and_taken_in() -> None:
     granted = bench.call(1, ALLREDUCE, **head)
     assert told(granted) == {peer(1): [Kind.GRANT]}
     assert any(isinstance(each, Fold) for each in granted)
-    bench.machine.folded(1, None, None)
+    bench.machine.folded(0, 1, None, None)
     for offset in (0, 1):
         place = pack_place(0, offset)
         instructions = bench.hear(1, Kind.CHUNK, seq=1, body=place, data=b"x")
@@ -219,7 +221,7 @@ def test_an_acknowledgement_lets_more_chunks_go() -> None:
     bench = Bench(2)
     for rank in (0, 1):
         bench.call(rank, ALLREDUCE, value=b"v")
-    bench.machine.folded(1, Payload([bytes(WINDOW + CHUNK_SIZE)]), None)
+    bench.machine.folded(0, 1, [Payload([bytes(WINDOW + CHUNK_SIZE)])], None)
     sent = told(bench.machine.take())[peer(1)]
     assert sent.count(Kind.CHUNK) == WINDOW // CHUNK_SIZE
     assert told(bench.hear(1, Kind.ACK, ack=3)) == {peer(1): [Kind.CHUNK]}
@@ -229,7 +231,7 @@ def test_a_large_result_goes_in_chunks() -> None:
     bench = Bench(2)
     for rank in (0, 1):
         bench.call(rank, ALLREDUCE, value=b"v")
-    bench.machine.folded(1, Payload([b"x" * (INLINE_LIMIT + 1)]), None)
+    bench.machine.folded(0, 1, [Payload([b"x" * (INLINE_LIMIT + 1)])], None)
     kinds = told(bench.machine.take())
     assert kinds == {LOCAL: [Kind.OUTCOME], peer(1): [Kind.OUTCOME, Kind.CHUNK]}
     assert not bench.machine.drained

@@ -88,7 +88,7 @@ def test_calls_whose_payload_an_exiting_replica_kept_do_not_count() -> None:
     assert [after for _, _, after in over(bench.hear(1, Kind.BYE, body=b"{}"))] == [1]
     assert told(bench.call(0)) == {LOCAL: [Kind.OUTCOME]}
     assert bench.call(0, BROADCAST, root=1) == []
-    assert bench.machine.calls.pending() is None
+    assert bench.machine.decisions.groups.world.pending() is None
 
 
 def test_rank_0_serves_the_others_after_it_has_left() -> None:
@@ -217,9 +217,9 @@ def test_a_fold_that_ends_after_an_abort_decides_nothing() -> None:
     for rank in (0, 1):
         bench.call(rank, ALLREDUCE, value=b"v")
     assert over(bench.hear(1, Kind.ABORT, body=b"{}"))
-    bench.machine.folded(1, Payload([b"vv"]), None)
+    bench.machine.folded(0, 1, [Payload([b"vv"])], None)
     assert bench.machine.take() == []
-    assert bench.machine.calls.pending() is None
+    assert bench.machine.decisions.groups.world.pending() is None
 
 
 def test_a_mismatch_lets_the_calls_before_it_complete() -> None:
@@ -229,5 +229,5 @@ def test_a_mismatch_lets_the_calls_before_it_complete() -> None:
     bench.call(0)
     ((kind, _, after),) = over(bench.call(1, TEARDOWN))
     assert (kind, after) == (MismatchError, 1)
-    bench.machine.folded(1, Payload([b"vv"]), None)
+    bench.machine.folded(0, 1, [Payload([b"vv"])], None)
     assert told(bench.machine.take()) == everybody(Kind.OUTCOME, size=2)

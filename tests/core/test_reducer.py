@@ -13,9 +13,10 @@ from zcoll.reducer import Fold, default_reduce_fn
 
 def fold(function: Callable[[Any, Any], Any], operands: list[Any]) -> Any:
     reduction = Fold(function)
+    result = None
     for operand in operands:
-        reduction.add(operand)
-    return reduction.result
+        result = reduction.add(operand)
+    return result
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from zcoll.absence import Absence, Whereabouts, write_absence
 from zcoll.errors import CollectiveError, EncodeError, MismatchError, ReduceError
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
 from zcoll.protocol.events import (
+    Contribution,
     Deliver,
     Fail,
     Missing,
@@ -92,12 +93,14 @@ def test_a_large_value_that_nobody_needs_does_not_stay() -> None:
 
 def test_a_value_that_cannot_be_encoded_travels_as_its_error() -> None:
     bench = Bench()
-    bench.replica.call(ALLREDUCE, 0, "a.py:1", None, EncodeError("no", rank=1))
+    error = EncodeError("no", rank=1)
+    made = Contribution(0, ALLREDUCE, 0, "", "a.py:1", None, error)
+    bench.replica.calling.call(made)
     (message,) = sent(bench.replica.take())
-    error = from_fields(parse_fields(message.body))
+    told = from_fields(parse_fields(message.body))
     assert message.flags == Flag.POISONED
-    assert isinstance(error, EncodeError)
-    assert (error.seq, error.rank) == (1, 1)
+    assert isinstance(told, EncodeError)
+    assert (told.seq, told.rank) == (1, 1)
 
 
 def test_a_failure_names_this_replicas_own_line() -> None:
@@ -121,7 +124,7 @@ def test_it_asks_who_is_missing() -> None:
     bench = Bench()
     seq = bench.call()
     bench.replica.take()
-    bench.replica.ask(seq)
+    bench.replica.ask(0, seq)
     (query,) = sent(bench.replica.take())
     assert (query.kind, query.seq, query.number) == (Kind.QUERY, 1, 0)
     absence = Absence(0, "node", 7, Whereabouts.THERE, 0.5, "", "nothing yet", "")

@@ -206,9 +206,9 @@ def test_a_call_that_is_folded_waits_for_its_reduce_function() -> None:
     assert text(bench) == (
         "everybody has called; rank 0 is in reduce function its reduce function"
     )
-    bench.machine.reports.reducing[1] = "merge"
+    bench.machine.reports.reducing[0, 1] = "merge"
     assert text(bench) == "everybody has called; rank 0 is in reduce function merge"
-    bench.machine.folded(1, Payload([b"vvv"]), None)
+    bench.machine.folded(0, 1, [Payload([b"vvv"])], None)
     bench.machine.take()
     assert text(bench) == "everybody has called; the outcome is on its way"
 
@@ -232,14 +232,14 @@ def test_they_are_told_at_once_and_know_more_if_they_ask_again() -> None:
     bench = Bench()
     bench.call(0)
     bench.call(2)
-    first = bench.machine.reports.peek(1, bench.now)
+    first = bench.machine.reports.peek(0, 1, bench.now)
     assert [each["state"] for each in first["absences"]] == ["there"]
     assert told(bench.machine.take()) == {peer(1): [Kind.STACK]}
     tell(bench, 1)
-    second = bench.machine.reports.peek(1, bench.now)
+    second = bench.machine.reports.peek(0, 1, bench.now)
     assert read_absence(second["absences"][0]).where == "a.py:9 load"
     bench.now += FRESH
-    third = bench.machine.reports.peek(1, bench.now)
+    third = bench.machine.reports.peek(0, 1, bench.now)
     assert [each["state"] for each in third["absences"]] == ["there"]
 
 

@@ -23,7 +23,7 @@ from zcoll.wire import (
     parse_sizes,
 )
 
-HEADER = 56  # bytes
+HEADER = 57  # bytes
 U8, U16 = st.integers(0, 2**8 - 1), st.integers(0, 2**16 - 1)
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 
@@ -43,6 +43,7 @@ def messages(draw: st.DrawFn) -> Message:
         number=draw(st.integers(1, 2**64 - 1)) if kind.numbered else 0,
         ack=draw(U64),
         site=draw(st.text(st.characters(codec="ascii"), max_size=wire.MAX_SITE)),
+        tag=draw(st.text(st.characters(codec="ascii"), max_size=wire.MAX_TAG)),
         body=draw(st.binary(max_size=50)),
         data=draw(st.binary(max_size=50)) if kind is Kind.CHUNK else None,
     )
@@ -53,7 +54,7 @@ def head(**changed: int) -> bytes:
     magic = struct.pack("!H", changed.get("magic", 0x7A63))
     fields = {"version": 1, "kind": Kind.BEACON, "operation": 0, "flags": 0}
     small = bytes(changed.get(name, value) for name, value in fields.items())
-    site = struct.pack("!H", changed.get("site", 0))
+    site = struct.pack("!HB", changed.get("site", 0), changed.get("tag", 0))
     number = changed.get("number", 0)
     return magic + small + site + struct.pack("!IIQQQQQ", 0, 0, 0, 0, 0, number, 0)
 
@@ -83,11 +84,12 @@ def test_the_header_is_pinned() -> None:
         number=8,
         ack=9,
         site="s",
+        tag="t",
         body=b"b",
     )
     numbers = "0000000000000005 0000000000000006 0000000000000007"
-    expected = f"7a63 01 0d 02 01 0001 00000003 00000004 {numbers}"
-    expected += " 0000000000000008 0000000000000009 73 62"
+    expected = f"7a63 01 0d 02 01 0001 01 00000003 00000004 {numbers}"
+    expected += " 0000000000000008 0000000000000009 73 74 62"
     assert pack(message) == [bytes.fromhex(expected)]
 
 
@@ -130,13 +132,14 @@ def test_a_spoilt_message_is_a_message_or_a_protocol_error(
     [
         ([], "1 or 2 frames, not 0"),
         ([head(), b"", b""], "1 or 2 frames, not 3"),
-        ([head()[:-1]], "a frame of 55 bytes is too short"),
+        ([head()[:-1]], "a frame of 56 bytes is too short"),
         ([head(magic=0)], "not a zcoll message"),
         ([head(version=2)], "protocol version 2, here it is 1"),
         ([head(kind=0)], "unknown kind 0"),
         ([head(kind=99)], "unknown kind 99"),
-        ([head(site=1)], "a call site of 1 bytes does not fit"),
-        ([head(site=513) + bytes(600)], "a call site of 513 bytes does not fit"),
+        ([head(site=1)], "a call site of 1 and a tag of 0 bytes do not fit"),
+        ([head(tag=1)], "a call site of 0 and a tag of 1 bytes do not fit"),
+        ([head(site=513) + bytes(600)], "a call site of 513"),
         ([head(flags=4)], "unknown flags 0x4"),
         ([head(), b"data"], "BEACON with 2 frames"),
         ([head(kind=Kind.CHUNK, number=1)], "CHUNK with 1 frames"),
@@ -246,5 +249,10 @@ def test_flags_and_numbered_kinds() -> None:
         "OVER",
         "ABORT",
         "BYE",
+        "LEAVE",
+        "CLOSE",
+        "ACTIVE",
+        "FETCH",
+        "FUNCTION",
     ]
     assert Flag.CHUNKED | Flag.POISONED == 3

@@ -85,7 +85,7 @@ def announced(act: Callable[..., Any], *arguments: Any) -> Any:
 
 def _tell_wait() -> None:
     engine = zcoll.world()._engine
-    while not any(future.waiting_since for future in engine.pending):
+    while not any(future.waiting_since for future in engine.pending(0)):
         time.sleep(0.001)
     say("waiting")
 

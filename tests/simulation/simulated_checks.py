@@ -204,13 +204,13 @@ def _check_names(error: CollectiveError, seq: int, planned: PlannedCall) -> None
 def _check_nothing_kept(node: Node) -> None:
     assert not node.link.owes_payloads
     if node.leaves_after is None:
-        assert not node.replica._pending
+        assert not len(node.replica.calling)
         assert not node.link._assembling
     if isinstance(node, Hub):
         coordinator = node.coordinator
         assert coordinator.drained
-        assert not coordinator.calls._open
-        assert coordinator.calls._held == 0
+        assert not coordinator.decisions.groups.world.open
+        assert coordinator.decisions.groups.world._grants.held == 0
         coordinator.reports.tick(node.closed_at + FRESH + 1.0)
         assert not coordinator.reports._queries
         assert not coordinator.reports._latest

@@ -11,7 +11,7 @@ from simulation.simulated_hub import Hub
 from simulation.simulated_network import Clock
 from simulation.simulated_spoke import Spoke
 
-from zcoll.protocol import calls, chunks, link
+from zcoll.protocol import chunks, grants, link
 
 if TYPE_CHECKING:
     import random
@@ -34,7 +34,7 @@ def small_limits() -> Iterator[None]:
         mock.patch.object(chunks, "CHUNK_SIZE", 100),
         mock.patch.object(link, "WINDOW", 300),
         mock.patch.object(link, "ACK_BYTES", 150),
-        mock.patch.object(calls, "BUDGET", 600),
+        mock.patch.object(grants, "BUDGET", 600),
     ):
         yield
 

@@ -9,6 +9,7 @@ from simulation.simulated_plan import (
     RESULT,
     Input,
     UnreducibleError,
+    Value,
     decode,
     decode_error,
     reduce_error,
@@ -16,9 +17,9 @@ from simulation.simulated_plan import (
 )
 
 from zcoll.errors import ProtocolError
-from zcoll.protocol import calls
+from zcoll.protocol import grants
 from zcoll.protocol.coordinator import Coordinator
-from zcoll.protocol.events import LOCAL, Fold, Send
+from zcoll.protocol.events import LOCAL, Fold, Forget, Send
 from zcoll.protocol.link import LocalLink
 from zcoll.reducer import Fold as Reduction
 from zcoll.wire import parse
@@ -55,9 +56,9 @@ class Hub(Node):
     def _step(self) -> None:
         self.coordinator.tick(self.now)
         super()._step()
-        open_calls, held = self.coordinator.calls._open, self.coordinator.calls._held
-        assert len(open_calls) <= self.group.max_pending
-        assert 0 <= held <= calls.BUDGET + 2 * LARGEST
+        world = self.coordinator.decisions.groups.world
+        assert len(world._open) <= self.group.max_pending
+        assert 0 <= world._grants.held <= grants.BUDGET + 2 * LARGEST
 
     def add_connection(self, peer: Peer, spoke: Spoke) -> None:
         """Messages to this peer reach that replica from now on."""
@@ -114,7 +115,7 @@ class Hub(Node):
                     self._send(instruction)
                 elif isinstance(instruction, Fold):
                     self._start_fold(instruction)
-                else:
+                elif not isinstance(instruction, Forget):
                     self.group.trace(f"0 notes: {instruction.text}")
             for answer in self.replica.take():
                 busy = True
@@ -143,12 +144,15 @@ class Hub(Node):
 
     def _finish_fold(self, fold: Fold) -> None:
         result, error = self._fold(fold)
-        self.coordinator.folded(fold.seq, result, error)
+        results = None if result is None else [result]
+        self.coordinator.folded(fold.group, fold.call.seq, results, error)
         self.pump()
 
     def _fold(self, fold: Fold) -> tuple[Payload | None, CollectiveError | None]:
-        planned = self.plan[fold.seq - 1]
-        reduction = self._reductions.setdefault(fold.seq, Reduction(planned.reduce))
+        seq = fold.call.seq
+        planned = self.plan[seq - 1]
+        reduction = self._reductions.setdefault(seq, Reduction(planned.reduce))
+        result: Value = []
         for rank, payload in fold.operands:
             try:
                 operand = decode(payload)
@@ -156,7 +160,8 @@ class Hub(Node):
                 return None, decode_error(rank)
             try:
                 # The first operand is the fold's value, the others are inputs.
-                reduction.add(operand.value if reduction.result is None else operand)
+                first = rank == fold.call.contributors[0]
+                result = reduction.add(operand.value if first else operand)
             except UnreducibleError:
                 return None, reduce_error(operand)
         if not fold.last:
@@ -164,4 +169,4 @@ class Hub(Node):
         if planned.inputs[-1].defect == RESULT:
             return None, result_error()
         cut = self.group.random.choice(((), (70,), (10, 300)))
-        return Input(self._reductions.pop(fold.seq).result, cut).encode(), None
+        return Input(result, cut).encode(), None

@@ -8,6 +8,7 @@ from simulation.simulated_plan import decode, encode_error
 
 from zcoll.errors import ClosedError
 from zcoll.protocol.events import (
+    Contribution,
     Deliver,
     Fail,
     Identity,
@@ -168,12 +169,15 @@ class Node:
             else:
                 payload = own.encode()
         self.group.trace(f"{self.rank} calls {self.made}: {operation.name}")
-        seq = self.replica.call(operation, planned.root, planned.site, payload, error)
+        made = Contribution(
+            0, operation, planned.root, "", planned.site, payload, error
+        )
+        seq = self.replica.calling.call(made)
         assert seq == self.made
         if self.group.random.random() < 0.5 and seq not in self.endings:
             self._blocked_on = seq
             if self.group.random.random() < 0.1:
-                self.replica.ask(seq)
+                self.replica.ask(0, seq)
         else:
             self.think()
 

@@ -115,7 +115,7 @@ class PlannedCall:
                 return encode_error(rank)
         if not sources:
             return None
-        if not self.operation.folds:
+        if self.operation.folding is None:
             return self.inputs[self.root].value
         return self._folded()
 
@@ -170,7 +170,9 @@ def _draw_call(random: random.Random, replicas: int, seq: int) -> PlannedCall:
         defect = random.choice(DEFECTS)
         if defect == RESULT:
             rank = replicas - 1
-        if operation.folds or (operation is BROADCAST and defect == ENCODE):
+        if operation.folding is not None or (
+            operation is BROADCAST and defect == ENCODE
+        ):
             inputs[rank] = Input(inputs[rank].value, inputs[rank].cuts, defect)
     return PlannedCall(operation, root, random.randrange(len(FUNCTIONS)), tuple(inputs))
 

@@ -47,7 +47,7 @@ def serving(answer: Callable[[socket.socket], None]) -> Iterator[Place]:
     def serve() -> None:
         connection, _ = listener.accept()
         with connection:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(OSError):  # the client has gone
                 answer(connection)
             done.wait(10)
 

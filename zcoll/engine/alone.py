@@ -1,12 +1,20 @@
-"""The engine of one replica alone: no port, no thread, no socket."""
+"""The engine of one replica alone: the same machines, but no thread and no socket."""
 
 from __future__ import annotations
 
+import copy
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
+from zcoll import bundle
 from zcoll.errors import AbortedError, ClosedError, CollectiveTimeoutError
-from zcoll.futures import Future
+from zcoll.operations import Folding
+from zcoll.protocol.coordinator import Coordinator
+from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Send, Timing
+from zcoll.protocol.link import LocalLink
+from zcoll.protocol.replica import Replica
+from zcoll.wire import EMPTY
 from zcoll.worker import user_code
 
 if TYPE_CHECKING:
@@ -14,9 +22,11 @@ if TYPE_CHECKING:
 
     from zcoll.codec import Loads
     from zcoll.engine.engine import Request
-    from zcoll.operations import Operation
+    from zcoll.futures import Future
     from zcoll.protocol.events import Identity
     from zcoll.wire import Payload
+
+SESSION = 1  # there is nobody who could mistake it
 
 
 class Alone:
@@ -30,42 +40,95 @@ class Alone:
     def __init__(self, identity: Identity, loads: Loads | None) -> None:
         self.identity = identity
         self.loads = loads
-        self._calls = 0
+        timing = Timing()
+        self._coordinator = Coordinator(identity, SESSION, "", timing)
+        self._replica = Replica(identity, "", timing, LocalLink())
+        self._lock = threading.RLock()
         self._left = False
         self._aborted: str | None = None
         self._pid = os.getpid()
-
-    @property
-    def pending(self) -> list[Future[Any]]:
-        """The calls that have not ended: none."""
-        return []
+        self._coordinator.announce()
+        self._pump()
 
     @property
     def over(self) -> bool:
         """Whether this replica has left."""
         return self._left or self._aborted is not None
 
-    def new_future(self, operation: Operation, site: str) -> Future[Any]:
-        """A future for a call of this engine."""
-        return Future(operation, site, self)
+    def pending(self, group: int) -> list[Future[Any]]:
+        """The calls that have not ended: none."""
+        return []
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call.
 
         Raises:
             ClosedError: This replica has left, or the process is a fork.
         """
         self.check()
-        self._calls += 1
-        future = request.future
-        future.seq = self._calls
-        if request.error is not None:
-            request.error.seq = self._calls
-            future.fail(request.error)
-            return
-        if request.payload is not None:
-            request.payload.snapshot()
-        future.deliver(request.payload)
+        made, future = request.made, request.future
+        if made.payload is not None:
+            made.payload.snapshot()
+        with self._lock:
+            future.seq = self._replica.calling.call(made)
+            ended = self._pump()
+        for instruction in ended:
+            if isinstance(instruction, Deliver):
+                future.deliver(instruction.payload)
+            else:
+                error = copy.copy(instruction.error)
+                error.__cause__ = made.error and made.error.__cause__
+                future.fail(error)
+
+    def _pump(self) -> list[Deliver | Fail]:
+        """Let the machines talk until they are done."""
+        ended: list[Deliver | Fail] = []
+        busy = True
+        while busy:
+            busy = False
+            for instruction in self._coordinator.take():
+                busy = True
+                if isinstance(instruction, Send) and instruction.peer == LOCAL:
+                    self._replica.receive(instruction.message, 0.0)
+                elif isinstance(instruction, Fold):
+                    key = (instruction.group, instruction.call.seq)
+                    self._coordinator.folded(*key, _fold(instruction), None)
+            for answer in self._replica.take():
+                busy = True
+                if isinstance(answer, Send):
+                    self._coordinator.receive(LOCAL, answer.message, 0.0)
+                elif isinstance(answer, Deliver | Fail):
+                    ended.append(answer)
+        return ended
+
+    # --- groups -----------------------------------------------------------
+
+    def leave_group(self, group: int) -> None:
+        """Make no more calls in a group."""
+        self.check()
+        with self._lock:
+            self._replica.calling.leave(group)
+            self._pump()
+
+    def close_group(self, group: int) -> None:
+        """Forget a group."""
+        with self._lock:
+            self._replica.calling.close(group)
+            self._pump()
+
+    def group_over(self, group: int) -> bool:
+        """Whether a group has ended."""
+        return self.over or self._replica.calling.over(group)
+
+    def active(self, group: int) -> list[int]:
+        """Who still makes calls in a group."""
+        return self._replica.calling.active(group)
+
+    def serve(self, limit: float | None) -> list[int]:
+        """Wait until nobody needs this process any more: nobody does."""
+        return []
+
+    # --- the end ----------------------------------------------------------
 
     def check(self) -> None:
         """Refuse calls that can no longer be made.
@@ -73,15 +136,23 @@ class Alone:
         Raises:
             ClosedError: This replica has left, or the process is a fork.
         """
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                "this process was forked from a replica: initialize again"
-            )
+        self.check_process()
         if self._aborted is not None:
             text = f"replica 0 aborted the group: {self._aborted}"
             raise AbortedError(text, rank=0, reason=self._aborted)
         if self._left:
             raise ClosedError("the group is closed: initialize again")
+
+    def check_process(self) -> None:
+        """Refuse calls in a forked child.
+
+        Raises:
+            ClosedError: This is one.
+        """
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                "this process was forked from a replica: initialize again"
+            )
 
     def keep(self, payload: Payload) -> None:
         """Copy what a call still needs: nothing, since every call has ended."""
@@ -95,16 +166,8 @@ class Alone:
         """Leave the group."""
         self._left = True
 
-    def check_process(self) -> None:
-        """Refuse calls in a forked child.
-
-        Raises:
-            ClosedError: This is one.
-        """
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                "this process was forked from a replica: initialize again"
-            )
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait for a call: none is ever waited for."""
 
     def explain(self, future: Future[Any], timeout: float) -> Exception:
         """Never asked: every call has ended when it returns."""
@@ -114,3 +177,13 @@ class Alone:
         """Run a callback; nobody is kept waiting by it."""
         with user_code():  # what would hang in a larger group must not work here
             job()
+
+
+def _fold(fold: Fold) -> list[Payload]:
+    """The fold of one operand needs no function."""
+    _, payload = fold.operands[0]
+    if fold.call.operation.folding is Folding.BEFORE:
+        return [EMPTY]
+    if fold.call.operation.folding is Folding.ITEMS:
+        return [item for item in bundle.split(payload) if item is not None]
+    return [payload]

@@ -40,8 +40,10 @@ class Backlog:
         Raises:
             BacklogError: There is none, and this thread must not wait.
         """
-        with contextlib.suppress(queue.Empty):
+        try:
             return self._room.get_nowait()
+        except queue.Empty:
+            pass
         if in_user_code() or asyncio._get_running_loop() is not None:
             raise BacklogError(
                 f"{name}: {self._limit} calls are in flight, and this thread must not "

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.backlog import Backlog
+from zcoll.engine.functions import encode_function
 from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
 from zcoll.engine.stalls import Stalls, main_thread
@@ -24,7 +25,7 @@ from zcoll.errors import (
     GroupError,
     ZcollError,
 )
-from zcoll.futures import Future
+from zcoll.protocol.calling import WORLD
 from zcoll.protocol.events import (
     Deliver,
     Fail,
@@ -32,6 +33,7 @@ from zcoll.protocol.events import (
     Missing,
     Note,
     Refused,
+    TellFunction,
     TellStack,
 )
 from zcoll.transport.forks import let_go
@@ -41,16 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.codec import Loads
-    from zcoll.errors import CollectiveTimeoutError, EncodeError
+    from zcoll.errors import CollectiveTimeoutError
+    from zcoll.futures import Future
     from zcoll.launchers.settings import Liveness
-    from zcoll.operations import Operation
-    from zcoll.protocol.events import Identity
+    from zcoll.protocol.events import Contribution, Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.wire import Payload
 
 _log = logging.getLogger("zcoll.engine")
 
+Key = tuple[int, int]  # a call: its group, and its number there
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
 
@@ -59,21 +62,12 @@ class Request:
     """A call on its way from the program to the loop thread.
 
     Attributes:
-        operation: What is called.
-        root: Its root.
-        site: The user's line that calls it.
-        payload: This replica's part, if it has one.
-        error: Why its part could not be encoded, instead of a payload; caused by
-            what the value raised.
-        reduce_fn: Rank 0's reduce function, if the operation folds.
+        made: This replica's part; an error in it is caused by what the value raised.
+        reduce_fn: The reduce function, if the operation folds.
         future: What the program waits on.
     """
 
-    operation: Operation
-    root: int
-    site: str
-    payload: Payload | None
-    error: EncodeError | None
+    made: Contribution
     reduce_fn: Callable[[Any, Any], Any] | None
     future: Future[Any]
 
@@ -110,12 +104,12 @@ class Engine(Loop):
         self.refusal: ZcollError | None = None
         self._replica = replica
         self._place = place
-        self._backlog = Backlog(liveness.max_pending)
+        self._max_pending = liveness.max_pending
+        self._backlogs: dict[int, Backlog] = {}  # by group
         self._active_at = time.monotonic()  # when a call was last made or ended
-        self._futures: dict[int, Future[Any]] = {}
-        self._causes: dict[
-            int, BaseException | None
-        ] = {}  # local exceptions behind errors
+        self._futures: dict[Key, Future[Any]] = {}
+        self._causes: dict[Key, BaseException | None] = {}  # of errors made here
+        self._reduce_fns: dict[Key, Callable[[Any, Any], Any]] = {}
         self._questions = Questions(replica)
         self._stalls = Stalls(
             liveness.stall_warning, self._questions.ask, self.run_callback
@@ -129,20 +123,26 @@ class Engine(Loop):
 
     # --- for the program's threads ----------------------------------------
 
-    def new_future(self, operation: Operation, site: str) -> Future[Any]:
-        """A future for a call of this engine."""
-        return Future(operation, site, self)
-
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.
+
+        Args:
+            request: The call.
+            waits: Whether this thread is about to wait for it.
 
         Raises:
             ClosedError: This replica has left, or the process is a fork.
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
         self.check()
-        self._backlog.enter(request.operation.name, self.check)
-        self._post(lambda: self._take_call(request))
+        backlog = self._backlogs.get(request.made.group)
+        if backlog is None:
+            backlog = Backlog(self._max_pending)
+            backlog = self._backlogs.setdefault(request.made.group, backlog)
+        backlog.enter(request.made.operation.name, self.check)
+        self._inbox.append(lambda: self._take_call(request))
+        if not waits:
+            self._announce()
         if self._ended:
             self._fail_late(request.future)
 
@@ -220,16 +220,56 @@ class Engine(Loop):
         self._replica.leave(reason)
         self._leaving = True
 
-    @property
-    def pending(self) -> list[Future[Any]]:
-        """The calls that have not ended."""
-        return list(self._futures.values())
+    def pending(self, group: int) -> list[Future[Any]]:
+        """The calls that have not ended; of one group only, if it is not the world."""
+        futures = list(self._futures.values())
+        return [each for each in futures if group in (WORLD, each.group)]
 
     @property
     def over(self) -> bool:
-        """Whether the group has ended, or this replica has left it."""
+        """Whether the world has ended, or this replica has left it."""
         ended = self._left or self._aborted or self._ended
         return ended or self._replica.over
+
+    # --- groups -----------------------------------------------------------
+
+    def leave_group(self, group: int) -> None:
+        """Make no more calls in a group; the others go on.
+
+        Raises:
+            ClosedError: This replica has left everything, or the process is a fork.
+        """
+        self.check()
+        self._post(lambda: self._replica.calling.leave(group))
+
+    def close_group(self, group: int) -> None:
+        """Forget a group; in a forked child it does nothing."""
+        if os.getpid() == self._pid and not self._ended:
+            self._post(lambda: self._forget_group(group))
+
+    def _forget_group(self, group: int) -> None:
+        self._replica.calling.close(group)
+        if not self.pending(group):
+            self._backlogs.pop(group, None)
+
+    def group_over(self, group: int) -> bool:
+        """Whether a group has ended."""
+        return self.over or self._replica.calling.over(group)
+
+    def active(self, group: int) -> list[int]:
+        """Who still makes calls in a group."""
+        return self._replica.calling.active(group)
+
+    def serve(self, limit: float | None) -> list[int]:
+        """Wait until nobody needs this process any more; only rank 0's is needed.
+
+        Args:
+            limit: Seconds, or None.
+
+        Returns:
+            The ranks that still do; none, unless time has run out.
+        """
+        return []
 
     def run_callback(self, job: Callable[[], None]) -> None:
         """Run a callback of a future, or a log line, on the thread for callbacks.
@@ -267,24 +307,22 @@ class Engine(Loop):
     def _number(self, request: Request) -> int:
         """Make a call: from here on it has a number, and will end."""
         self._active_at = time.monotonic()
-        seq = self._replica.call(
-            request.operation,
-            request.root,
-            request.site,
-            request.payload,
-            request.error,
-        )
-        request.future.seq = seq
-        self._futures[seq] = request.future
-        if request.error is not None:
-            self._causes[seq] = request.error.__cause__
+        made = request.made
+        seq = request.future.seq = self._replica.calling.call(made)
+        key = (made.group, seq)
+        self._futures[key] = request.future
+        if made.error is not None:
+            self._causes[key] = made.error.__cause__
+        if request.reduce_fn is not None:
+            self._reduce_fns[key] = request.reduce_fn
         return seq
 
     def _inform(self, instruction: object, now: float) -> None:
         """Pass what the replica's machine says on to the program."""
         if isinstance(instruction, Deliver):
-            self._causes.pop(instruction.seq, None)
-            self._take_future(instruction.seq, now).deliver(instruction.payload)
+            key = (instruction.group, instruction.seq)
+            self._causes.pop(key, None)
+            self._take_future(key, now).deliver(instruction.payload)
         elif isinstance(instruction, Fail):
             self._fail(instruction, now)
         elif isinstance(instruction, Joined):
@@ -294,21 +332,37 @@ class Engine(Loop):
             self.joined.set()
         elif isinstance(instruction, TellStack):
             self._replica.tell(*main_thread(), now - self._active_at)
+        elif isinstance(instruction, TellFunction):
+            self._send_function(instruction.group, instruction.seq)
         elif isinstance(instruction, Missing):
             self._questions.answer(instruction)
         elif isinstance(instruction, Note):
             self._log_note(instruction, now)
 
-    def _take_future(self, seq: int, now: float) -> Future[Any]:
+    def _take_future(self, key: Key, now: float) -> Future[Any]:
         """A call has ended."""
         self._active_at = now
-        self._backlog.leave()
-        return self._futures.pop(seq)
+        self._backlogs[key[0]].leave()
+        self._reduce_fns.pop(key, None)
+        return self._futures.pop(key)
 
     def _fail(self, instruction: Fail, now: float) -> None:
+        key = (instruction.group, instruction.seq)
         error = copy.copy(instruction.error)  # its traceback will be its own
-        error.__cause__ = self._causes.pop(instruction.seq, None)
-        self._take_future(instruction.seq, now).fail(error)
+        error.__cause__ = self._causes.pop(key, None)
+        self._take_future(key, now).fail(error)
+
+    def _send_function(self, group: int, seq: int) -> None:
+        """Rank 0 needs a reduce function: pickling it may run the user's code."""
+        reduce_fn = self._reduce_fns.get((group, seq))
+        if reduce_fn is None:
+            return
+
+        def job() -> None:
+            function = encode_function(reduce_fn, self.identity.rank)
+            self._post(lambda: self._replica.calling.equip(group, seq, function))
+
+        self.run_callback(job)
 
     def _log_note(self, note: Note, now: float) -> None:
         if note.topic and now - self._noted.get(note.topic, -1e9) < NOTE_INTERVAL:
@@ -324,7 +378,7 @@ class Engine(Loop):
     def _give_up(self, error: GroupError | None) -> None:
         left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
-            self._backlog.leave()
+            self._backlogs[future.group].leave()
             future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
         if not self.joined.is_set():

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
-from zcoll import codec
-from zcoll.engine.engine import Engine, Request
-from zcoll.errors import DecodeError, EncodeError, ProtocolError, ReduceError
-from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Note, Send
-from zcoll.reducer import Fold as Reduction
+from zcoll.engine.engine import Engine, Key, Request
+from zcoll.engine.folding import Folder
+from zcoll.engine.functions import name_function
+from zcoll.engine.loop import Errand
+from zcoll.errors import ProtocolError
+from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
+from zcoll.protocol.membership import State
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, pack, parse
-from zcoll.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
     from zcoll.errors import CollectiveError
@@ -50,25 +52,44 @@ class Hub(Engine):
         super().__init__(identity, replica, place, liveness, loads)
         self._coordinator = coordinator
         self._router = router
-        self._reductions: dict[int, Reduction] = {}  # by seq; the folder's own
-        self._reduce_fns: dict[int, tuple[Callable[[Any, Any], Any], str, str]] = {}
-        self._folder = Worker("zcoll-fold")
+        self._folder = Folder(loads, coordinator.reports.reducing)
+        self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
         for socket in (router.socket, router.monitor, router.zap):
             if socket is not None:
-                self._poller.register(socket, zmq.POLLIN)
+                self._register(socket)
 
     @property
     def waiting_for(self) -> list[int]:
         """The ranks that are missing."""
         return self._coordinator.membership.absent
 
+    def serve(self, limit: float | None) -> list[int]:
+        """Wait until nobody needs this process any more.
+
+        Args:
+            limit: Seconds, or None.
+
+        Returns:
+            The ranks that still do; none, unless time has run out.
+        """
+        waiter = threading.Event()
+        self._post(lambda: self._waiters.append(waiter))
+        endless = limit is None or limit > threading.TIMEOUT_MAX
+        if self._ended or waiter.wait(None if endless else limit):
+            return []
+        return self._coordinator.membership.ranks(State.PRESENT)[1:]
+
+    def _let_go_of_waiters(self) -> None:
+        while self._waiters:
+            self._waiters.pop().set()
+
     # --- the loop ---------------------------------------------------------
 
     def _pause(self) -> float:
         return 0.005 if self._probes else super()._pause()
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         if self._router.zap in ready:
             self._router.admit()
         if self._router.monitor in ready:
@@ -104,6 +125,8 @@ class Hub(Engine):
             self._coordinator.probe()
         self._coordinator.tick(now)
         super()._tick(now)
+        if self._waiters and not self._coordinator.decisions.serving:
+            self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
         busy = True
@@ -115,6 +138,8 @@ class Hub(Engine):
                     self._dispatch(instruction, now)
                 elif isinstance(instruction, Fold):
                     self._start_fold(instruction)
+                elif isinstance(instruction, Forget):
+                    self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
             for answer in self._replica.take():
@@ -139,6 +164,7 @@ class Hub(Engine):
 
     def _close(self) -> None:
         self._folder.stop()
+        self._let_go_of_waiters()
         self._router.close()
 
     # --- the fold ---------------------------------------------------------
@@ -146,80 +172,52 @@ class Hub(Engine):
     def _take_call(self, request: Request) -> int:
         seq = super()._take_call(request)
         if request.reduce_fn is not None:
-            name, site = request.operation.name, request.site
-            self._reduce_fns[seq] = (request.reduce_fn, name, site)
-            self._coordinator.reports.reducing[seq] = _name(request.reduce_fn)
+            key = (request.made.group, seq)
+            self._coordinator.reports.reducing[key] = name_function(request.reduce_fn)
         return seq
 
     def _inform(self, instruction: object, now: float) -> None:
         super()._inform(instruction, now)
         if isinstance(instruction, Deliver | Fail):
-            self._reduce_fns.pop(instruction.seq, None)
-            self._coordinator.reports.reducing.pop(instruction.seq, None)
+            key = (instruction.group, instruction.seq)
+            self._coordinator.reports.reducing.pop(key, None)
 
     def _start_fold(self, fold: Fold) -> None:
-        reduce_fn, name, site = self._reduce_fns[fold.seq]
+        call = fold.call
+        own = call.contributors[0] == self.identity.rank
+        reduce_fn = self._reduce_fns[fold.group, call.seq] if own else None
+        site = call.sites.get(self.identity.rank, "")
+        errand = Errand(
+            fold.group, functools.partial(self._fold, fold, reduce_fn, site)
+        )
+        if self._hosted and self._folder.is_brief(fold):
+            self._errands.append(errand)
+        else:
+            self._delegate(errand)
 
-        def job() -> None:
-            result, error = self._fold(fold, reduce_fn)
-            cause = None
-            if error is not None:
-                error.op, error.seq, error.site = name, fold.seq, site
-                cause, error.__cause__ = error.__cause__, None
-            self._post(lambda: self._folded(fold.seq, result, error, cause))
-
-        self._folder.submit(job)
+    def _delegate(self, errand: Errand) -> None:
+        self._folder.submit(errand.group, lambda: self._post(errand.run()))
 
     def _fold(
-        self, fold: Fold, reduce_fn: Callable[[Any, Any], Any]
-    ) -> tuple[Payload | None, CollectiveError | None]:
-        """Fold some operands, on the folder's thread: this is the user's code."""
-        reduction = self._reductions.pop(fold.seq, None) or Reduction(reduce_fn)
-        for rank, payload in fold.operands:
-            try:
-                operand = codec.decode(payload, self.loads)
-            except BaseException as error:
-                text = (
-                    f"its value cannot be unpickled at rank 0: {codec.describe(error)}"
-                )
-                return None, _failed(DecodeError, text, rank, error)
-            try:
-                reduction.add(operand)
-            except BaseException as error:
-                text = f"the reduce function raised {codec.describe(error)}"
-                return None, _failed(ReduceError, text, 0, error)
-        if not fold.last:
-            self._reductions[fold.seq] = reduction
-            return None, None
-        try:
-            result = codec.encode(reduction.result)
-        except BaseException as error:
-            text = f"the result cannot be pickled: {codec.describe(error)}"
-            return None, _failed(EncodeError, text, 0, error)
-        result.snapshot()  # the reduce function may have kept what it returned
-        return result, None
+        self, fold: Fold, reduce_fn: Callable[[Any, Any], Any] | None, site: str
+    ) -> Callable[[], object]:
+        """Fold, where the program's code may run; give the job that reports it."""
+        key = (fold.group, fold.call.seq)
+        results, error = self._folder.fold(fold, reduce_fn, site)
+        cause = None
+        if error is not None:
+            cause, error.__cause__ = error.__cause__, None
+        return functools.partial(self._folded, key, results, error, cause)
 
     def _folded(
         self,
-        seq: int,
-        result: Payload | None,
+        key: Key,
+        results: list[Payload] | None,
         error: CollectiveError | None,
         cause: BaseException | None,
     ) -> None:
-        if cause is not None:
-            self._causes[seq] = cause
-        self._coordinator.folded(seq, result, error)
-
-
-def _failed(
-    kind: type[CollectiveError], text: str, rank: int, error: BaseException
-) -> CollectiveError:
-    failure = kind(text, rank=rank, remote_traceback=codec.trace(error))
-    failure.__cause__ = error
-    return failure
-
-
-def _name(reduce_fn: Callable[[Any, Any], Any]) -> str:
-    """A reduce function, as reports name it; not by its own ``__repr__``."""
-    name = getattr(reduce_fn, "__qualname__", None)
-    return name if isinstance(name, str) else type(reduce_fn).__qualname__
+        if cause is not None and key in self._futures:
+            self._causes[key] = cause
+        if results is not None or error is not None:
+            self._coordinator.reports.reducing.pop(key, None)
+        self._coordinator.folded(*key, results, error)

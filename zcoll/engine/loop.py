@@ -1,102 +1,296 @@
-"""A thread that sleeps until something happens, and then does one step.
+"""What feeds the machines and obeys them, and which thread does it.
 
-Only this thread touches the machines and the sockets. Other threads hand it jobs.
+The machines and the sockets belong to one thread at a time: to whoever holds the
+wheel. A thread that waits for a call takes it and drives, which saves two
+hand-overs between threads, the greater part of a small call's time. The loop thread
+drives when nobody else does. Other threads hand jobs to the driver.
+
+The driver sleeps in a poll, with the wheel. The loop thread does not: it watches the
+sockets' descriptors, so that who comes to wait need not wake it first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import math
+import queue
+import select
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from zcoll import codec
+from zcoll.engine.bell import Bell
+from zcoll.engine.shield import Woken, shield
 from zcoll.errors import GroupError
+from zcoll.worker import user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from zcoll.engine.shield import NoShield, Shield
+    from zcoll.futures import Future
 
 _log = logging.getLogger("zcoll.engine")
 
 IDLE = 0.1  # seconds of sleep at most, so that times are noticed
+TICK = 0.02  # seconds between two looks at what has become due
+REST = 0.005  # seconds without a driver after which the loop thread drives
+STEP_LIMIT = 0.05  # seconds that the loop thread keeps the wheel, at most
 DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
+
+_NOTHING: frozenset[Any] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Code of the program's that has to run, for the sake of a call.
+
+    Attributes:
+        group: Those of one group run one after the other.
+        run: Runs it, without the wheel; gives a job to be done with it.
+    """
+
+    group: int
+    run: Callable[[], Callable[[], object]]
 
 
 class Loop:
-    """The thread, its inbox, and its end.
+    """The wheel, the loop thread, the inbox, and the end.
 
-    A subclass says what a step takes in and does, and what is left to deliver.
+    A subclass says what is taken in and done, and what is left to deliver.
     """
 
     def __init__(self) -> None:
         self._inbox: deque[Callable[[], object]] = deque()
-        self._wake_in, self._wake_out = os.pipe()
-        for end in (self._wake_in, self._wake_out):
-            os.set_blocking(end, False)
-        # So that the pipe is not closed meanwhile; a signal handler may come between.
-        self._waking = threading.RLock()
-        self._sleeping = False
+        self._errands: deque[Errand] = deque()  # of a driver of the program's
+        self._wheel = threading.Lock()
+        self._bell = Bell()
         self._poller = zmq.Poller()
-        self._poller.register(self._wake_in, zmq.POLLIN)
+        self._watched = select.poll()
+        self._register(self._bell)
+        self._sleeping = False  # the driver is, or is about to
+        self._watching = False  # the loop thread is, or is about to
+        self._stepping = False  # the loop thread has the wheel
+        self._resting = False  # the loop thread is, until it is called
+        self._hosted = False  # one of the program's threads drives
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # is it urgent?
+        self._turns = 0  # of driving by the program's threads
+        self._waiting: deque[None] = deque()  # one for each that cannot drive
+        self._tick_at = 0.0
         self._thread = threading.Thread(
             target=self._run, name="zcoll-loop", daemon=True
         )
         self._leaving = False
+        self._finished = False
         self._ended = False
+        self._broken: Exception | None = None
         self._progress: Any = None
         self._progress_at: float | None = None
+
+    def _register(self, source: zmq.Socket[bytes] | Bell) -> None:
+        """Let what arrives at a socket, or at the bell, end a sleep."""
+        is_bell = isinstance(source, Bell)
+        self._poller.register(source.fd if is_bell else source, zmq.POLLIN)
+        self._watched.register(int(source.fd), select.POLLIN)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def _post(self, job: Callable[[], object]) -> None:
-        """Have a job done by the thread. Jobs are done in order."""
+        """Have a job done by the driver. Jobs are done in order."""
         self._inbox.append(job)
-        if self._sleeping:
-            self._wake()
+        self._announce()
 
-    def _wake(self) -> None:
-        with self._waking, contextlib.suppress(BlockingIOError):  # it is being woken
-            if self._sleeping:  # else it is awake, or has ended and closed the pipe
-                os.write(self._wake_out, b"\0")
+    def _announce(self) -> None:
+        """There is something to do: wake whoever does it."""
+        if self._sleeping or self._watching:
+            self._bell.ring()
+        elif not self._wheel.locked():  # else its holder looks before it leaves it
+            self._calls.put(True)
 
     def _join(self) -> None:
         """Wait until the thread has ended."""
         if threading.current_thread() is not self._thread and self._thread.ident:
             self._thread.join()
 
-    # --- the thread -------------------------------------------------------
+    # --- the program's threads --------------------------------------------
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until a call has ended, or for so many seconds.
+
+        Whoever waits drives meanwhile, unless somebody else does.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not future.done() and time.monotonic() < deadline:
+            drove = True
+            with shield() as guard, contextlib.suppress(Woken):
+                drove = self._drive(future, deadline, guard)
+            if not drove:
+                self._announce()  # this call may be among the jobs
+                self._wait_for_others(future, deadline)
+
+    def _wait_for_others(self, future: Future[Any], deadline: float) -> None:
+        self._waiting.append(None)
+        try:
+            future.block(deadline - time.monotonic())
+        finally:
+            self._waiting.pop()
+
+    def _drive(
+        self, future: Future[Any], deadline: float, guard: Shield | NoShield
+    ) -> bool:
+        """Do the loop's work until a call has ended, or the time is over.
+
+        Returns:
+            False if another thread does it.
+
+        Raises:
+            Woken: A signal has come.
+        """
+        while self._take_wheel():
+            errand = None
+            try:
+                errand = self._work(future, deadline, guard)
+            except Exception as broken:
+                self._broken = broken
+            finally:
+                self._leave_wheel()
+            if errand is None:
+                return self._broken is None and not self._leaving
+            self._run_errand(errand, guard)
+        return False
+
+    def _work(
+        self, future: Future[Any], deadline: float, guard: Shield | NoShield
+    ) -> Errand | None:
+        """Take steps until the end, or until there is an errand."""
+        self._act(_NOTHING)
+        while not self._errands:
+            left = deadline - time.monotonic()
+            if future.done() or self._leaving or left <= 0:
+                return None
+            self._act(self._sleep(min(left, self._pause()), guard))
+        return self._errands.popleft()
+
+    def _run_errand(self, errand: Errand, guard: Shield | NoShield) -> None:
+        """Run the program's own code, without the wheel."""
+        job = None
+        try:
+            with user_code():
+                job = guard.run(errand.run)
+        finally:
+            if job is None or guard.raised is not None:  # a signal interrupted it
+                self._delegate(errand)
+        if guard.raised is not None:
+            raise guard.raised
+        self._inbox.append(job)
+
+    def _sleep(self, pause: float, guard: Shield | NoShield) -> set[Any]:
+        """Sleep until something happens: what is ready."""
+        self._sleeping = True
+        try:
+            timeout = 0 if self._inbox else math.ceil(pause * 1000)
+            return {source for source, _ in guard.sleep(self._poller.poll, timeout)}
+        finally:
+            self._sleeping = False
+
+    def _take_wheel(self) -> bool:
+        """Take it, unless another of the program's threads has it."""
+        if self._leaving or self._ended or self._broken is not None:
+            return False
+        taken = self._wheel.acquire(blocking=False) or (
+            self._stepping and self._wheel.acquire(timeout=STEP_LIMIT)
+        )
+        self._hosted = self._hosted or taken
+        return taken
+
+    def _leave_wheel(self) -> None:
+        """Give it up; the loop thread learns of what is left to do."""
+        self._hosted = False
+        self._turns += 1
+        while self._errands:
+            self._delegate(self._errands.popleft())
+        urgent = self._leaving or self._broken is not None or self._is_busy()
+        self._wheel.release()
+        urgent = urgent or bool(self._inbox or self._waiting)
+        if self._watching:
+            self._bell.ring()
+        elif urgent or self._resting:
+            self._calls.put(urgent)
+
+    # --- the loop thread --------------------------------------------------
 
     def _run(self) -> None:
         error: GroupError | None = None
         try:
-            while not (self._leaving and self._drained()):
-                self._step()
+            while not self._finished and self._broken is None:
+                self._patrol()
         except Exception as broken:
-            _log.exception("zcoll's loop has failed: this is a bug of zcoll")
-            error = GroupError(f"zcoll's loop has failed: {codec.describe(broken)}")
-        finally:
+            self._broken = broken
+        if self._broken is not None:
+            text = "zcoll's loop has failed"
+            _log.error("%s: this is a bug of zcoll", text, exc_info=self._broken)
+            error = GroupError(f"{text}: {codec.describe(self._broken)}")
+        with self._wheel:
             self._end(error)
 
-    def _step(self) -> None:
-        """Sleep until something happens, and do everything that it asks for."""
-        self._sleeping = True
-        pause = 0.0 if self._inbox else self._pause()
-        ready = {source for source, _ in self._poller.poll(int(pause * 1000))}
-        self._sleeping = False
-        if self._wake_in in ready:
-            os.read(self._wake_in, 4096)
-        while self._inbox:
-            self._inbox.popleft()()
+    def _patrol(self) -> None:
+        """Take a step, and watch for the next; or let somebody else drive."""
+        if not self._wheel.acquire(blocking=False):
+            self._rest()
+            return
+        self._stepping = True
+        try:
+            self._act(self._look())
+            self._finished = self._leaving and self._drained()
+            # Descriptors only tell of what comes after a look that has found nothing.
+            self._watching = True
+            if self._look() or self._inbox:
+                self._watching = False
+        finally:
+            self._stepping = False
+            self._wheel.release()
+        if self._watching:
+            if not self._finished:
+                self._watched.poll(math.ceil(self._pause() * 1000))
+            self._watching = False
+
+    def _look(self) -> set[Any]:
+        """What is ready."""
+        return {source for source, _ in self._poller.poll(0)}
+
+    def _rest(self) -> None:
+        """Let others drive, until nobody has for a while or there is an urgent call."""
+        self._resting = True
+        urgent = self._wheel.locked() and self._calls.get()
+        self._resting = False
+        turns = -1
+        while not urgent and turns != self._turns:
+            turns = self._turns
+            with contextlib.suppress(queue.Empty):
+                urgent = self._calls.get(timeout=REST)
+
+    def _act(self, ready: AbstractSet[Any]) -> None:
+        """Do everything that is asked for: by jobs, messages, and the time."""
+        if self._bell.fd in ready:
+            self._bell.silence()
+        inbox = self._inbox
+        while inbox:
+            inbox.popleft()()
         now = time.monotonic()
-        self._receive(ready, now)
-        self._tick(now)
+        if ready:
+            self._receive(ready, now)
+        if now >= self._tick_at:
+            self._tick_at = now + TICK
+            self._tick(now)
         self._obey(now)
 
     def _drained(self) -> bool:
@@ -116,7 +310,6 @@ class Loop:
     def _end(self, error: GroupError | None) -> None:
         """Close everything; nobody may be left waiting."""
         self._ended = True
-        self._sleeping = False
         try:
             self._close()
         except Exception:
@@ -127,17 +320,15 @@ class Loop:
             except Exception:
                 _log.exception("zcoll could not do what was left to do")
         self._give_up(error)
-        with self._waking:
-            os.close(self._wake_in)
-            os.close(self._wake_out)
+        self._bell.close()
 
     # --- what a subclass says ---------------------------------------------
 
     def _pause(self) -> float:
-        """How long the thread may sleep, in seconds."""
+        """How long the driver may sleep, in seconds."""
         return IDLE
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         """Take in what has arrived at the sockets that are ready."""
         raise NotImplementedError
 
@@ -147,6 +338,14 @@ class Loop:
 
     def _obey(self, now: float) -> None:
         """Carry out what the machines have decided."""
+        raise NotImplementedError
+
+    def _is_busy(self) -> bool:
+        """Whether something is on its way that goes on as answers arrive."""
+        return False
+
+    def _delegate(self, errand: Errand) -> None:
+        """Run an errand on another thread, and post the job that it gives."""
         raise NotImplementedError
 
     def _state_of_drain(self) -> tuple[bool, Any]:

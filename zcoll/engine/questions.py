@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zcoll.futures import Future
     from zcoll.protocol.replica import Replica
 
+Key = tuple[int, int]  # a call: its group, and its number there
 ANSWER_LIMIT = 0.5  # seconds that a timed-out call waits for rank 0's report
 PATIENCE = 1.0  # seconds after which others are told that rank 0 does not answer
 
@@ -29,30 +30,32 @@ class Questions:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._notes: dict[int, list[Callable[[Missing], None]]] = {}  # by seq
-        self._asked: dict[int, float] = {}  # when, by seq
+        self._notes: dict[Key, list[Callable[[Missing], None]]] = {}
+        self._asked: dict[Key, float] = {}  # when
 
     def ask(self, future: Future[Any], note: Callable[[Missing], None]) -> None:
         """Ask about a call, on the loop thread; the answer is passed to ``note``."""
         if not future.done():
-            self._notes.setdefault(future.seq, []).append(note)
-            self._asked.setdefault(future.seq, time.monotonic())
-            self._replica.ask(future.seq)
+            key = (future.group, future.seq)
+            self._notes.setdefault(key, []).append(note)
+            self._asked.setdefault(key, time.monotonic())
+            self._replica.ask(*key)
 
     def answer(self, answer: Missing) -> None:
         """Rank 0 has answered; on the loop thread."""
-        self._asked.pop(answer.seq, None)
-        for note in self._notes.pop(answer.seq, []):
+        key = (answer.group, answer.seq)
+        self._asked.pop(key, None)
+        for note in self._notes.pop(key, []):
             note(answer)
 
     def tick(self, now: float) -> None:
         """Answer for rank 0 where it does not answer; on the loop thread."""
         if self._asked:
-            late = [seq for seq, at in self._asked.items() if now - at >= PATIENCE]
-            for seq in late:
-                self.answer(self._silence(seq))
+            late = [key for key, at in self._asked.items() if now - at >= PATIENCE]
+            for key in late:
+                self.answer(self._silence(*key))
 
-    def _silence(self, seq: int) -> Missing:
+    def _silence(self, group: int, seq: int) -> Missing:
         """What is known when rank 0 does not answer."""
         seconds = round(max(0.0, time.monotonic() - self._replica.heard), 1)
         state = Whereabouts.SILENT
@@ -61,7 +64,7 @@ class Questions:
             f"rank 0 does not answer; it was heard of {seconds:.1f} s ago: its host is "
             "silent, it is stopped, or its interpreter is stuck"
         )
-        return Missing(0, seq, [0], [absence], text)
+        return Missing(group, seq, [0], [absence], text)
 
     def explain(
         self,
@@ -88,7 +91,7 @@ class Questions:
 
         post(lambda: self.ask(future, note))
         answered.wait(ANSWER_LIMIT)
-        answer = answers[0] if answers else self._silence(future.seq)
+        answer = answers[0] if answers else self._silence(future.group, future.seq)
         return CollectiveTimeoutError(
             explain(answer),
             missing=answer.ranks,
@@ -97,6 +100,7 @@ class Questions:
             op=future.operation.name,
             seq=future.seq,
             site=future.site,
+            group=future.group_name,
             future=future,
         )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from zcoll.engine.engine import Engine
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
@@ -14,6 +12,8 @@ from zcoll.transport.monitor import Event
 from zcoll.wire import pack, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from zcoll.codec import Loads
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.events import Identity
@@ -49,15 +49,15 @@ class Spoke(Engine):
         self._broken_at: float | None = None
         self._hung_up = False
         self._dealer = dealer
-        self._poller.register(dealer.socket, zmq.POLLIN)
-        self._poller.register(dealer.monitor, zmq.POLLIN)
+        self._register(dealer.socket)
+        self._register(dealer.monitor)
 
     @property
     def waiting_for(self) -> list[int]:
         """The ranks that are missing, as far as it is known."""
         return self._replica.waiting_for
 
-    def _receive(self, ready: set[Any], now: float) -> None:
+    def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
         events = self._dealer.events() if self._dealer.monitor in ready else []
         if self._dealer.socket in ready or events:

@@ -42,7 +42,7 @@ class Stalls:
         self._warning = warning
         self._ask = ask
         self._run = run
-        self._next: dict[int, float] = {}  # by seq: seconds of waiting
+        self._next: dict[tuple[int, int], float] = {}  # by call: seconds of waiting
         self._looked = 0.0
 
     def check(self, futures: Iterable[Future[Any]], now: float) -> None:
@@ -51,12 +51,13 @@ class Stalls:
             return
         self._looked = now
         waiting = [future for future in futures if future.waiting_since is not None]
-        seqs = {future.seq for future in waiting}
-        self._next = {seq: at for seq, at in self._next.items() if seq in seqs}
+        keys = {(future.group, future.seq) for future in waiting}
+        self._next = {key: at for key, at in self._next.items() if key in keys}
         for future in waiting:
             waited = now - (future.waiting_since or now)
-            if waited >= self._next.get(future.seq, self._warning):
-                self._next[future.seq] = 2 * waited
+            key = (future.group, future.seq)
+            if waited >= self._next.get(key, self._warning):
+                self._next[key] = 2 * waited
                 self._ask(future, functools.partial(self._tell, future, waited))
 
     def _tell(self, future: Future[Any], waited: float, answer: Missing) -> None:
@@ -64,7 +65,8 @@ class Stalls:
 
 
 def _log_stall(future: Future[Any], waited: float, answer: Missing) -> None:
-    call = f"{future.operation.name}, call {future.seq} ({future.site})"
+    where = f" of group {future.group_name!r}" if future.group_name else ""
+    call = f"{future.operation.name}, call {future.seq}{where} ({future.site})"
     _log.warning("%s has waited for %.0f s; %s", call, waited, explain(answer))
     for absence in answer.absences:
         if absence.stack:

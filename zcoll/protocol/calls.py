@@ -7,37 +7,52 @@ replicas that call different things are told apart before a payload is looked at
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from zcoll.errors import GroupError, MismatchError, ProtocolError, name_ranks
-from zcoll.operations import Operation, Source, by_code
+from zcoll import bundle
+from zcoll.errors import CollectiveError, GroupError, ProtocolError
+from zcoll.operations import Operation, Who, by_code
 from zcoll.protocol.failures import from_fields
-from zcoll.protocol.steps import Call, Decide, End, FoldNext, Grant
-from zcoll.wire import EMPTY, Flag, Message, Payload, parse_fields, parse_sizes
+from zcoll.protocol.grants import Grants
+from zcoll.protocol.mismatch import mismatch
+from zcoll.protocol.outcomes import Outcome, forward, reduced
+from zcoll.protocol.plans import check_plan
+from zcoll.protocol.roll import Roll
+from zcoll.protocol.steps import Call, Decide, End, Fetch, FoldNext
+from zcoll.wire import Flag, Message, parse_fields, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from zcoll.errors import CollectiveError
     from zcoll.protocol.steps import Step
+    from zcoll.wire import Payload
 
-# Bytes of chunked operands that rank 0 lets in ahead of the fold. The next one in
-# order is always let in, so larger operands come one ahead of the other.
-BUDGET = 64 * 1024 * 1024
+HUB = 0  # the rank whose process decides, and has its own reduce functions at hand
 
 
 class Calls:
-    """The calls of one group of ranks."""
+    """The calls of one group.
 
-    def __init__(self, ranks: list[int]) -> None:
-        self.ranks = ranks
-        self.decided = 0  # the last call that is over
-        self.limit: int | None = None  # the last call that can still be decided
+    Args:
+        ranks: Its members' ranks in the world, in the group's order.
+        name: What errors call it; "" is the world.
+
+    Attributes:
+        roll: Who is in it.
+        name: As given.
+        torn_down: Whether its members, or those of the group above, have ended it.
+        decided: The last call that is over.
+        limit: The last call that can still be decided, if there is one.
+    """
+
+    def __init__(self, ranks: Sequence[int], name: str = "") -> None:
+        self.roll = Roll(ranks)
+        self.name = name
+        self.torn_down = False
+        self.decided = 0
+        self.limit: int | None = None
         self._open: dict[int, Call] = {}
-        self._last = dict.fromkeys(ranks, 0)  # each rank's last contribution
-        self._last_call: dict[int, tuple[Operation, int, str]] = {}  # the same, told
-        self._held = 0  # bytes of chunked operands granted and not folded
+        self._grants = Grants()
 
     # --- arrivals ---------------------------------------------------------
 
@@ -49,48 +64,85 @@ class Calls:
         """
         seq, root = message.seq, message.root
         operation = by_code(message.operation)
-        if seq != self._last[rank] + 1:
-            raise ProtocolError(f"call {seq} of replica {rank} is out of order")
-        if operation.rooted and root not in self.ranks:
+        if operation.rooted and root >= len(self.roll.ranks):
             raise ProtocolError(f"root {root} is not in the group")
-        self._last[rank] = seq
-        self._last_call[rank] = (operation, root, message.site)
+        self.roll.note(rank, operation, message)
         if self.limit is not None and seq > self.limit:
             return
         call = self._open.get(seq)
         if call is None:
-            contributors = operation.contributors(self.ranks, root)
-            call = self._open[seq] = Call(seq, operation, root, contributors)
-        elif (call.operation, call.root) != (operation, root):
-            yield from self._mismatch(
-                call, rank, operation.describe(root), message.site
-            )
+            call = self._open[seq] = self._begin(operation, message)
+        elif (call.operation, call.root, call.tag) != (operation, root, message.tag):
+            waiting = [r for r in self.roll.missing(seq) if r != rank]
+            error = mismatch(call, rank, message, waiting, self.name)
+            yield from self.end(error, seq - 1)
             return
         call.sites[rank] = message.site
         self._take(call, rank, message)
+        yield from self._fetch(call)
         yield from self._advance()
+
+    def _begin(self, operation: Operation, message: Message) -> Call:
+        expected = self.roll.expected(message.seq)
+        contributors = operation.contributors(expected, self._root(message.root))
+        return Call(
+            *(message.seq, operation, message.root, message.tag),
+            expected=len(expected),
+            contributors=contributors,
+        )
+
+    def _root(self, root: int) -> int:
+        """A root's rank in the world."""
+        return self.roll.ranks[root] if root < len(self.roll.ranks) else root
 
     def _take(self, call: Call, rank: int, message: Message) -> None:
         if message.flags & Flag.POISONED:
             call.errors[rank] = _read_error(message)
-        elif not call.operation.contributes(rank, call.root):
+        elif rank not in call.contributors:
             return
         elif message.payload is not None:
-            call.payloads[rank] = message.payload
+            self._keep(call, rank, message.payload)
         elif message.flags & Flag.CHUNKED:
             call.sizes[rank] = sum(parse_sizes(message.body))
         else:
             raise ProtocolError(f"replica {rank} sent no payload for {call}")
 
+    def _keep(self, call: Call, rank: int, payload: Payload) -> None:
+        """A payload is complete; a list must have as many items as the group."""
+        if call.operation.spread:
+            items = [item for item in bundle.split(payload) if item is not None]
+            if len(items) != len(self.roll.ranks):
+                raise ProtocolError(f"replica {rank} sent {len(items)} items: {call}")
+            if call.operation.folding is None:
+                call.items[rank] = items
+        elif call.operation.makes is not None:
+            check_plan(call.operation.makes, payload, len(self.roll.ranks))
+        call.payloads[rank] = payload
+
     def complete(self, rank: int, seq: int, payload: Payload) -> Iterator[Step]:
-        """The last chunk of a replica's payload has arrived."""
+        """The last chunk of a replica's payload has arrived.
+
+        Raises:
+            ProtocolError: It is not what such a call needs.
+        """
         call = self._open.get(seq)
         if call is not None and rank in call.sizes:
-            call.payloads[rank] = payload
+            self._keep(call, rank, payload)
             yield from self._advance()
 
+    def equip(self, rank: int, message: Message) -> Iterator[Step]:
+        """A replica has sent the reduce function of a call, or why it cannot."""
+        call = self._open.get(message.seq)
+        if call is None or call.contributors[:1] != [rank]:
+            return
+        if message.flags & Flag.POISONED:
+            call.errors.setdefault(rank, _read_error(message))
+        else:
+            call.function = message.body
+        yield from self._advance()
+
     def folded(
-        self, seq: int, result: Payload | None, error: CollectiveError | None
+        self, seq: int, results: list[Payload] | None, error: CollectiveError | None
     ) -> Iterator[Step]:
         """The fold is done with the operands that it was given last."""
         call = self._open.get(seq)
@@ -98,12 +150,35 @@ class Calls:
             return
         call.folding = False
         done = call.contributors[: call.folded]
-        self._release(call, sum(call.sizes.pop(rank, 0) for rank in done))
-        if result is not None or error is not None:
-            yield self._decide(call, result, error)
+        self._grants.release(call, sum(call.sizes.pop(rank, 0) for rank in done))
+        if error is not None:
+            yield self._decide(call, Outcome(), error)
+        elif results is not None:
+            ranks, root = self.roll.ranks, self._root(call.root)
+            given = call.operation, root, ranks, call.contributors, results
+            yield self._decide(call, reduced(*given))
+        yield from self._advance()
+
+    def leave(self, rank: int) -> Iterator[Step]:
+        """A replica makes no more calls here; the others go on without it."""
+        after = self.roll.left.setdefault(rank, self.roll.last(rank))
+        for call in [call for seq, call in self._open.items() if seq > after]:
+            call.expected -= 1
+            if rank in call.contributors:
+                call.contributors.remove(rank)
+                yield from self._fetch(call)
         yield from self._advance()
 
     # --- decisions --------------------------------------------------------
+
+    def _fetch(self, call: Call) -> Iterator[Fetch]:
+        """Ask for the reduce function, where it is not on its way by itself."""
+        if call.operation.folding is None or call.fetched or not call.contributors:
+            return
+        first = call.contributors[0]
+        if first in call.sites and first not in (HUB, self.roll.ranks[0]):
+            call.fetched = True
+            yield Fetch(first, call.seq)
 
     def _advance(self) -> Iterator[Step]:
         while (head := self._open.get(self.decided + 1)) is not None:
@@ -113,22 +188,41 @@ class Calls:
             yield decision
             if isinstance(decision, FoldNext):
                 break
-        yield from self._grant()
+        yield from self._grants.next(self._open, self.decided + 1)
 
     def _try(self, call: Call) -> Decide | FoldNext | None:
         """What the first open call can do now."""
-        if len(call.sites) < len(self.ranks) or call.folding:
+        if len(call.sites) < call.expected or call.folding:
             return None
-        if call.errors:
-            return self._decide(call, None, call.errors[min(call.errors)])
-        if call.operation.folds:
+        error = self._error(call)
+        if error is not None:
+            return self._decide(call, Outcome(), error)
+        if call.operation.folding is not None:
             return self._fold_ready(call)
-        if call.operation.source is Source.NOBODY:
-            return self._decide(call, EMPTY, None)
-        payload = call.payloads.get(call.root)
-        return None if payload is None else self._decide(call, payload, None)
+        if any(rank not in call.payloads for rank in call.contributors):
+            return None
+        return self._decide(call, self._forwarded(call))
+
+    def _error(self, call: Call) -> CollectiveError | None:
+        """Why a call that everybody has made fails, as far as it is known."""
+        if call.operation.rooted:
+            root = self._root(call.root)
+            if self.roll.left.get(root, call.seq) < call.seq:
+                text = f"its root, replica {root}, has left the group"
+                name, seq = call.operation.name, call.seq
+                return CollectiveError(text, op=name, seq=seq, rank=root)
+        return call.errors[min(call.errors)] if call.errors else None
+
+    def _forwarded(self, call: Call) -> Outcome:
+        """What replicas get of payloads that nobody reads on the way."""
+        if call.operation.source is Who.NOBODY or call.operation.makes is not None:
+            return Outcome()
+        ranks, root = self.roll.ranks, self._root(call.root)
+        return forward(call.operation, root, ranks, call.payloads, call.items)
 
     def _fold_ready(self, call: Call) -> FoldNext | None:
+        if call.contributors[0] != HUB and call.function is None:
+            return None
         operands = []
         for rank in call.contributors[call.folded :]:
             payload = call.payloads.pop(rank, None)
@@ -139,46 +233,19 @@ class Calls:
             return None
         call.folded += len(operands)
         call.folding = True
-        return FoldNext(call.seq, operands, call.folded == len(call.contributors))
+        return FoldNext(call, operands, call.folded == len(call.contributors))
 
     def _decide(
-        self, call: Call, payload: Payload | None, error: CollectiveError | None
+        self, call: Call, outcome: Outcome, error: CollectiveError | None = None
     ) -> Decide:
         self.decided = call.seq
         if call.operation.ends:
-            self.limit = call.seq
+            self.limit, self.torn_down = call.seq, True
         del self._open[call.seq]
-        self._release(call, call.holding)
-        return Decide(call, payload, error)
-
-    def _grant(self) -> Iterator[Grant]:
-        """Let chunked payloads in, in order of calls and ranks, while there is room."""
-        seq = self.decided + 1
-        while (call := self._open.get(seq)) is not None:
-            while not call.errors and call.granted < len(call.contributors):
-                rank = call.contributors[call.granted]
-                if rank not in call.sites:
-                    break
-                size = 0 if rank in call.payloads else call.sizes.get(rank, 0)
-                if size and not self._room(call, size):
-                    return
-                call.granted += 1
-                if size:
-                    call.holding += size
-                    self._held += size
-                    yield Grant(rank, seq)
-            seq += 1
-
-    def _room(self, call: Call, size: int) -> bool:
-        """Whether a payload fits the budget, or has to be let in anyway."""
-        if self._held + size <= BUDGET:
-            return True
-        ahead = sum(1 for r in call.contributors[: call.granted] if r in call.sizes)
-        return call.seq == self.decided + 1 and ahead < 2
-
-    def _release(self, call: Call, size: int) -> None:
-        call.holding -= size
-        self._held -= size
+        self._grants.release(call, call.holding)
+        if error is not None:
+            error.group = self.name
+        return Decide(call, outcome, error, self.roll.news(call.seq))
 
     # --- endings ----------------------------------------------------------
 
@@ -189,65 +256,42 @@ class Calls:
         self.limit = max(after, self.decided)
         for seq in [seq for seq in self._open if seq > self.limit]:
             call = self._open.pop(seq)
-            self._release(call, call.holding)
+            self._grants.release(call, call.holding)
         yield End(error, self.limit)
 
-    def last(self, rank: int) -> int:
-        """The number of a rank's last call."""
-        return self._last[rank]
-
-    def last_call(self, rank: int) -> str:
-        """A rank's last call, and where it was made, for people."""
-        if rank not in self._last_call:
-            return "nothing yet"
-        operation, root, site = self._last_call[rank]
-        text = f"{operation.describe(root)}, call {self._last[rank]}"
-        return f"{text} ({site})" if site else text
-
     def last_whole(self, rank: int) -> int:
-        """The last call for which no chunk of this rank is missing, nor before."""
-        torn = (
-            call.seq
-            for call in self._open.values()
-            if rank in call.sizes
-            and rank not in call.payloads
-            and rank in call.contributors[call.folded :]
-        )
-        return min(torn, default=self._last[rank] + 1) - 1
+        """The last call for which nothing of this rank is missing, nor before."""
+        torn = (call.seq for call in self._open.values() if _lacks(call, rank))
+        return min(torn, default=self.roll.last(rank) + 1) - 1
 
     @property
-    def undecided(self) -> bool:
-        """Whether a call that rank 0 takes part in may still be decided."""
-        last = self._last[self.ranks[0]]
+    def made(self) -> int:
+        """The last call that everybody has made."""
+        last = [self.roll.last(r) for r in self.roll.ranks if r not in self.roll.left]
+        return max(self.decided, min(last, default=0))
+
+    def undecided(self, rank: int) -> bool:
+        """Whether a call that this rank takes part in may still be decided."""
+        last = self.roll.last(rank)
         return self.decided < (last if self.limit is None else min(last, self.limit))
+
+    @property
+    def open(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return bool(self._open)
 
     def pending(self, seq: int | None = None) -> Call | None:
         """This call if it is open, or the first open one."""
         return self._open.get(self.decided + 1 if seq is None else seq)
 
-    def missing(self, seq: int) -> list[int]:
-        """The ranks that have not made this call."""
-        return [rank for rank in self.ranks if self._last[rank] < seq]
 
-    def _mismatch(self, call: Call, rank: int, other: str, site: str) -> Iterator[Step]:
-        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for member, place in call.sites.items():
-            rows[call.operation.describe(call.root), place].append(member)
-        rows[other, site].append(rank)
-        lines = [
-            f"  {name_ranks(ranks)}: {what}" + (f" at {where}" if where else "")
-            for (what, where), ranks in rows.items()
-        ]
-        waiting = [r for r in self.missing(call.seq) if r != rank]
-        if waiting:
-            lines.append(f"  {name_ranks(waiting)}: not called yet")
-        text = "\n".join(lines)
-        error = MismatchError(
-            f"replicas disagree on call {call.seq}; the same calls must be made in the "
-            f"same order everywhere:\n{text}",
-            rank=rank,
-        )
-        yield from self.end(error, call.seq - 1)
+def _lacks(call: Call, rank: int) -> bool:
+    """Whether chunks of this rank's payload, or its reduce function, are missing."""
+    if rank not in call.sites or rank not in call.contributors[call.folded :]:
+        return False
+    first = call.contributors[0] == rank != HUB
+    function = call.operation.folding is not None and first and call.function is None
+    return function or (rank in call.sizes and rank not in call.payloads)
 
 
 def _read_error(message: Message) -> CollectiveError:

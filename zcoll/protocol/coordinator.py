@@ -1,6 +1,6 @@
 """Rank 0's machine: messages and times in, instructions out.
 
-It ties the table of members to the calls of the group, and both to messages. The
+It ties the table of members to the calls of their groups, and both to messages. The
 engine feeds it with what arrives, with the passing of time and with connections
 that it found gone, and carries out what :meth:`Coordinator.take` gives it.
 """
@@ -16,24 +16,19 @@ from zcoll.errors import (
     ReplicaLostError,
 )
 from zcoll.protocol.admission import ABSENCE
-from zcoll.protocol.calls import Calls
-from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Fold, Note, Send
-from zcoll.protocol.failures import to_fields
+from zcoll.protocol.decisions import OF_CALLS, Decisions, about
+from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
+from zcoll.protocol.groups import WORLD
 from zcoll.protocol.membership import Membership, Refusal, State
 from zcoll.protocol.reports import Reports
-from zcoll.protocol.steps import Decide, FoldNext, Grant
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
     from zcoll.protocol.membership import Member
-    from zcoll.protocol.steps import End, Step
+    from zcoll.protocol.steps import Call
     from zcoll.wire import Payload
-
-WORLD = 0  # the group of all replicas
 
 
 class Coordinator:
@@ -48,15 +43,15 @@ class Coordinator:
 
     def __init__(self, own: Identity, session: int, job: str, timing: Timing) -> None:
         self.membership = Membership(own, session, job, timing)
-        self.calls = Calls(list(range(own.num_replicas)))
-        self.progress = 0  # grows with everything that is new
+        self._received = 0  # messages that were new
         self._session = session
         self._out: list[CoordinatorInstruction] = [
             Send(Message(Kind.WELCOME, session=session), LOCAL)
         ]
         self._announced = False
         self._ticked: float | None = None
-        self.reports = Reports(self.membership, self.calls, self._tell)
+        self.decisions = Decisions(self.membership, self._post, self._out)
+        self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
 
@@ -69,7 +64,8 @@ class Coordinator:
                     message.session = self._session
                     self._out.append(Send(message, member.peer))
         self._active.clear()
-        out, self._out = self._out, []
+        out = self._out.copy()
+        self._out.clear()
         return out
 
     def _post(self, member: Member, message: Message) -> None:
@@ -127,32 +123,28 @@ class Coordinator:
             return
         member.heard = now
         self._active.add(member.rank)
-        self.progress += bool(message.number) or kind is Kind.ACK
+        self._received += bool(message.number) or kind is Kind.ACK
         if member.link.accept(message):
             self._handle(member, message, now)
 
     def _handle(self, member: Member, message: Message, now: float) -> None:
-        rank = member.rank
-        if message.kind is Kind.CONTRIBUTE:
+        kind = message.kind
+        if kind in OF_CALLS:
             # It would count for whoever comes instead of one that is forgotten.
-            if rank and not self.membership.complete:
+            if member.rank and not self.membership.complete:
                 raise ProtocolError("a call before the group is complete")
-            self._carry_out(self.calls.contribute(rank, message))
-            if self.calls.limit is not None:  # it may have come too late to count
-                member.link.discard_after(WORLD, self.calls.limit)
-        elif message.kind is Kind.CHUNK and message.payload is not None:
-            self._carry_out(self.calls.complete(rank, message.seq, message.payload))
-        elif message.kind is Kind.BEACON:
+            self.decisions.receive(member, message)
+        elif kind is Kind.BEACON:
             self._tell(member, Message(Kind.BEACON))
-        elif message.kind is Kind.QUERY:
-            self.reports.ask(rank, message.seq, now)
-        elif message.kind is Kind.STACK:
-            self.reports.told(rank, parse_fields(message.body), now)
-        elif message.kind in (Kind.BYE, Kind.ABORT):
+        elif kind is Kind.QUERY:
+            self.reports.ask(member.rank, message.group, message.seq, now)
+        elif kind is Kind.STACK:
+            self.reports.told(member.rank, parse_fields(message.body), now)
+        elif kind in (Kind.BYE, Kind.ABORT):
             reason = str(parse_fields(message.body).get("reason") or "")
-            (self._leave if message.kind is Kind.BYE else self._abort)(member, reason)
-        elif message.kind is not Kind.ACK:
-            raise ProtocolError(f"a replica does not send {message.kind.name}")
+            (self._leave if kind is Kind.BYE else self._abort)(member, reason)
+        elif kind is not Kind.ACK:
+            raise ProtocolError(f"a replica does not send {kind.name}")
 
     def _hello(self, peer: Peer, message: Message, now: float) -> None:
         self._out.extend(self.membership.hello(peer, message, now))
@@ -171,46 +163,14 @@ class Coordinator:
             self._post(member, Message(Kind.READY, body=body))
 
     def folded(
-        self, seq: int, result: Payload | None, error: CollectiveError | None
+        self,
+        group: int,
+        seq: int,
+        results: list[Payload] | None,
+        error: CollectiveError | None,
     ) -> None:
         """The fold is done with the operands that it was given last."""
-        self.progress += 1
-        self._carry_out(self.calls.folded(seq, result, error))
-
-    # --- what the calls come to -------------------------------------------
-
-    def _carry_out(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            if isinstance(step, Grant):
-                member = self.membership.members[step.rank]
-                self._post(member, Message(Kind.GRANT, seq=step.seq))
-            elif isinstance(step, FoldNext):
-                self._out.append(Fold(WORLD, step.seq, step.operands, step.last))
-            elif isinstance(step, Decide):
-                self._decide(step)
-            else:
-                self._end(step)
-
-    def _decide(self, step: Decide) -> None:
-        seq, operation = step.call.seq, step.call.operation
-        self.progress += 1
-        if operation.ends:
-            self.membership.closing = True
-        body = b"" if step.error is None else pack_fields(to_fields(step.error))
-        kind = Kind.OUTCOME if step.error is None else Kind.FAILURE
-        payload = None if step.payload is None else step.payload.shared()
-        for member in self.membership.members:
-            member.link.discard(WORLD, seq)
-            message = Message(kind, operation=operation.code, seq=seq, body=body)
-            message.payload = payload
-            self._post(member, message)
-
-    def _end(self, step: End) -> None:
-        self.membership.closing = True
-        body = pack_fields({**to_fields(step.error), "after": step.after})
-        for member in self.membership.members:
-            member.link.discard_after(WORLD, step.after)
-            self._post(member, Message(Kind.OVER, body=body))
+        self.decisions.folded(group, seq, results, error)
 
     # --- those who go -----------------------------------------------------
 
@@ -238,71 +198,81 @@ class Coordinator:
 
     def _lose(self, member: Member, why: str) -> None:
         self.membership.dismiss(member, State.LOST)
-        last = self.calls.last_call(member.rank)
+        last = self.decisions.groups.world.roll.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {last}"
         self._out.append(Note(text, warning=not self.membership.closing))
-        error = ReplicaLostError(text, **_about(member))
-        self._carry_out(self.calls.end(error, self.calls.decided))
+        self.decisions.stop_all(ReplicaLostError(text, **about(member)))
 
     def _leave(self, member: Member, reason: str) -> None:
-        text = f"{member} exited after {self.calls.last_call(member.rank)}"
-        text += f": {reason}" if reason else ""
-        error = ReplicaExitedError(text, reason=reason, **_about(member))
-        after = self.calls.last(member.rank)
+        """A replica exits: the groups that it is in cannot go on."""
+        last = self.decisions.groups.world.roll.last_call(member.rank)
+        text = f"{member} exited after {last}" + (f": {reason}" if reason else "")
+        error = ReplicaExitedError(text, reason=reason, **about(member))
         if member.rank == 0:
             self._farewell = error
         else:
             self._tell(member, Message(Kind.ACK))
             self.membership.dismiss(member, State.LEFT)
-            after = self.calls.last_whole(member.rank)
-        self._carry_out(self.calls.end(error, after))
+        for group, calls in self.decisions.groups:
+            roll = calls.roll
+            if member.rank in roll and member.rank not in roll.left:
+                whole = member.rank == 0
+                last_call = (roll.last if whole else calls.last_whole)(member.rank)
+                self.decisions.stop(group, error, last_call)
 
     def hurry(self) -> None:
         """Rank 0 goes without waiting any longer for what others have not called."""
         if self._farewell is not None:
-            self._carry_out(self.calls.end(self._farewell, self.calls.decided))
+            self.decisions.stop_all(self._farewell)
 
     def _abort(self, member: Member, reason: str) -> None:
-        text = f"{member} aborted the group after {self.calls.last_call(member.rank)}"
+        last = self.decisions.groups.world.roll.last_call(member.rank)
+        text = f"{member} aborted the group after {last}"
         text += f": {reason}" if reason else ""
-        error = AbortedError(text, reason=reason, **_about(member))
-        self._carry_out(self.calls.end(error, self.calls.decided))
+        error = AbortedError(text, reason=reason, **about(member))
+        self.decisions.stop_all(error)
 
     @property
     def drained(self) -> bool:
         """Whether nothing is left that rank 0 owes anybody."""
-        return not self.calls.undecided and all(
+        return not self.decisions.serving and all(
             member.link.idle
             for member in self.membership.members
             if member.state is State.PRESENT
         )
 
+    @property
+    def progress(self) -> int:
+        """A number that grows with everything that is new."""
+        return self._received + self.decisions.progress
+
     # --- what is told to those who ask ------------------------------------
 
+    def _current(self) -> tuple[int, Call | None]:
+        """The call that a group is at: the world, if it is in one."""
+        for group, calls in self.decisions.groups:
+            call = calls.pending()
+            if call is not None:
+                return group, call
+        return WORLD, None
+
     def _pong(self, ping: Message, now: float) -> Message:
-        call = self.calls.pending()
+        group, call = self._current()
         fields: dict[str, Any] = {
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
-            "decided": self.calls.decided,
+            "decided": self.decisions.groups.world.decided,
             "call": None,
         }
         if call is not None:
             fields["call"] = {
                 "seq": call.seq,
-                "operation": call.operation.describe(call.root),
+                "operation": call.describe(),
                 "site": next(iter(call.sites.values()), ""),
-                **self.reports.peek(call.seq, now),
+                **self.reports.peek(group, call.seq, now),
             }
         body = pack_fields(fields).ljust(len(ping.body))
         return Message(Kind.PONG, seq=ping.seq, body=body)
-
-
-def _about(member: Member) -> dict[str, Any]:
-    """Whom an error is about, as its fields."""
-    identity = member.identity
-    host, pid = ("", 0) if identity is None else (identity.host, identity.pid)
-    return {"rank": member.rank, "host": host, "pid": pid}

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from zcoll.absence import Absence
     from zcoll.errors import CollectiveError, GroupError, ZcollError
-    from zcoll.wire import Message, Payload
+    from zcoll.operations import Operation
+    from zcoll.protocol.steps import Call
+    from zcoll.wire import Buffer, Message, Payload
 
 Peer = bytes  # a connection, by the id that the ROUTER gave it; never a rank
 LOCAL: Peer = b""  # rank 0's own replica, in the coordinator's process
@@ -59,6 +61,32 @@ class Identity:
     python: str
 
 
+@dataclass(slots=True)
+class Contribution:
+    """A replica's part of a call.
+
+    Attributes:
+        group: The group that it is made in.
+        operation: What is called.
+        root: Its root, as a rank of the group.
+        tag: What the user calls it.
+        site: The user's line that calls it.
+        payload: This replica's part, if it has one.
+        error: Why its part could not be encoded, instead of a payload.
+        function: The pickled reduce function, or why there is none, where rank 0
+            expects it without asking.
+    """
+
+    group: int
+    operation: Operation
+    root: int
+    tag: str
+    site: str
+    payload: Payload | None
+    error: CollectiveError | None = None
+    function: Buffer | CollectiveError | None = None
+
+
 # --- instructions of either machine ------------------------------------------------
 
 
@@ -94,15 +122,22 @@ class Fold:
 
     Attributes:
         group: The call's group.
-        seq: The call's number.
+        call: The call.
         operands: (rank, payload), the next ones in rank order.
         last: Whether the result is complete with them.
     """
 
     group: int
-    seq: int
+    call: Call
     operands: list[tuple[int, Payload]]
     last: bool
+
+
+@dataclass(slots=True)
+class Forget:
+    """A group is over for everybody: drop what is kept of it."""
+
+    group: int
 
 
 # --- instructions of a replica --------------------------------------------------------
@@ -162,7 +197,15 @@ class TellStack:
     """Rank 0 asks where this replica's program is: tell by ``Replica.tell``."""
 
 
-CoordinatorInstruction = Send | Note | Fold
+@dataclass(slots=True)
+class TellFunction:
+    """Rank 0 needs the reduce function of a call: give it by ``Replica.equip``."""
+
+    group: int
+    seq: int
+
+
+CoordinatorInstruction = Send | Note | Fold | Forget
 ReplicaInstruction = (
-    Send | Note | Joined | Refused | Deliver | Fail | Missing | TellStack
+    Send | Note | Joined | Refused | Deliver | Fail | Missing | TellStack | TellFunction
 )

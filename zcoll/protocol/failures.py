@@ -46,8 +46,16 @@ _FIELDS: dict[type[ZcollError], dict[str, type]] = {
         "rank": int,
         "site": str,
         "remote_traceback": str,
+        "group": str,
     },
-    GroupError: {"message": str, "rank": int, "host": str, "pid": int, "reason": str},
+    GroupError: {
+        "message": str,
+        "rank": int,
+        "host": str,
+        "pid": int,
+        "reason": str,
+        "group": str,
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""The calls of one replica: which have not ended, and from which on none will."""
+"""The calls of one replica in one group: which have not ended, and when none will."""
 
 from __future__ import annotations
 
@@ -9,13 +9,28 @@ if TYPE_CHECKING:
 
 
 class Pending:
-    """Numbers a replica's calls, and keeps those that have not ended.
+    """Numbers a replica's calls in a group, and keeps those that have not ended.
+
+    Args:
+        group: The group's number.
+        name: What errors call the group; "" is the world.
+        ranks: Its members' ranks in the world, in its order.
 
     Attributes:
+        group: As given.
+        name: As given.
+        ranks: As given.
+        active: Who still makes calls, as ranks of the group.
+        closed: Whether this replica has released the group.
         seq: The number of the last call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: int, name: str, ranks: list[int]) -> None:
+        self.group = group
+        self.name = name
+        self.ranks = ranks
+        self.active = list(range(len(ranks)))
+        self.closed = False
         self.seq = 0
         self._calls: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
         self._decided: tuple[int, str, str] | None = None  # the last one
@@ -56,14 +71,14 @@ class Pending:
     @property
     def last_decided(self) -> str:
         """The last call that rank 0 has decided, for people."""
-        return "none" if self._decided is None else _describe(*self._decided)
+        return "none" if self._decided is None else self._describe(*self._decided)
 
     def __str__(self) -> str:
         """The first call that has not ended, for people."""
         for seq, (name, site) in self._calls.items():
-            return _describe(seq, name, site)
+            return self._describe(seq, name, site)
         return ""
 
-
-def _describe(seq: int, name: str, site: str) -> str:
-    return f"{name}, call {seq} ({site})" if site else f"{name}, call {seq}"
+    def _describe(self, seq: int, name: str, site: str) -> str:
+        text = f"{name}, call {seq}" + (f" of {self.name!r}" if self.name else "")
+        return f"{text} ({site})" if site else text

@@ -10,19 +10,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import (
-    ClosedError,
-    CollectiveError,
-    GroupError,
-    ProtocolError,
-    RejectedError,
-    ReplicaLostError,
-)
-from zcoll.operations import by_code
+from zcoll.errors import ProtocolError, RejectedError, ReplicaLostError
 from zcoll.protocol.admission import Admission
+from zcoll.protocol.calling import WORLD, Calling
 from zcoll.protocol.events import (
-    Deliver,
-    Fail,
     Joined,
     Note,
     Refused,
@@ -30,18 +21,15 @@ from zcoll.protocol.events import (
     Send,
     TellStack,
 )
-from zcoll.protocol.failures import from_fields, shorten, to_fields
+from zcoll.protocol.failures import shorten
 from zcoll.protocol.identities import read_table
 from zcoll.protocol.membership import Refusal
-from zcoll.protocol.pending import Pending
 from zcoll.protocol.reports import read_ranks, read_report
-from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
-    from zcoll.operations import Operation
     from zcoll.protocol.events import Identity, Timing
     from zcoll.protocol.link import Link
-    from zcoll.wire import Payload
 
 
 class Phase(enum.Enum):
@@ -61,22 +49,27 @@ class Replica:
         job: The job's name.
         timing: The times.
         link: This end of the connection to rank 0.
+
+    Attributes:
+        calling: Its calls, in all its groups.
+        phase: How far it is.
+        waiting_for: Who is missing, as far as it is known, while joining.
+        heard: When something last came from rank 0.
     """
 
     def __init__(
         self, identity: Identity, job: str, timing: Timing, link: Link
     ) -> None:
         self.phase = Phase.JOINING
-        self.waiting_for = [0]  # who is missing, as far as it is known, while joining
-        self.heard = 0.0  # when something last came from rank 0
+        self.waiting_for = [0]
+        self.heard = 0.0
         self._identity = identity
         self._link = link
         self._admission = Admission(identity, job, timing, link)
         self._table: dict[int, tuple[str, int]] = {}  # rank -> host, pid
-        self._pending = Pending()
         self._out: list[ReplicaInstruction] = []
+        self.calling = Calling(identity.rank, identity.num_replicas, link, self._out)
         self._failed = False  # by an error of the group
-        self._ended = False  # by a call after which there is none
         self._farewell: Message | None = None  # goes when every payload has gone
 
     def take(self) -> list[ReplicaInstruction]:
@@ -86,7 +79,8 @@ class Replica:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
-        out, self._out = self._out, []
+        out = self._out.copy()
+        self._out.clear()
         return out
 
     def _transmit(self) -> None:
@@ -97,48 +91,9 @@ class Replica:
 
     # --- what the program asks for ----------------------------------------
 
-    def call(
-        self,
-        operation: Operation,
-        root: int,
-        site: str,
-        payload: Payload | None,
-        error: CollectiveError | None = None,
-    ) -> int:
-        """Make the next call.
-
-        Args:
-            operation: What is called.
-            root: Its root.
-            site: The user's line that calls it.
-            payload: This replica's part, if it has one.
-            error: Why it could not be encoded, instead of a payload.
-
-        Returns:
-            The call's number.
-        """
-        self._pending.seq += 1
-        seq = self._pending.seq
-        over = self._pending.end_of(seq)
-        if over is not None:
-            self._out.append(Fail(0, seq, over))
-            return seq
-        message = Message(
-            Kind.CONTRIBUTE, operation=operation.code, root=root, seq=seq, site=site
-        )
-        if error is not None:
-            error.seq = seq
-            message.flags = Flag.POISONED
-            message.body = pack_fields(to_fields(error))
-        else:
-            message.payload = payload
-        self._pending.add(seq, operation.name, site)
-        self._link.send(message)
-        return seq
-
-    def ask(self, seq: int) -> None:
+    def ask(self, group: int, seq: int) -> None:
         """Ask rank 0 who is missing in a call."""
-        self._tell(Message(Kind.QUERY, seq=seq))
+        self._tell(Message(Kind.QUERY, group=group, seq=seq))
 
     def tell(self, where: str, stack: str, seconds: float) -> None:
         """Tell rank 0 where this replica's program is.
@@ -149,7 +104,7 @@ class Replica:
             seconds: Since when it has made or got no call.
         """
         fields = {
-            "waiting": str(self._pending),
+            "waiting": str(self.calling),
             "where": where,
             "stack": stack,
             "seconds": seconds,
@@ -186,12 +141,13 @@ class Replica:
         if self.phase is not Phase.LEAVING:
             return self.phase is Phase.CLOSED
         told = self._farewell is None and self._link.idle
-        over = (self._ended or self._pending.over) and not self._pending
+        ended = self.calling.torn_down or self.calling.over(WORLD)
+        over = ended and not len(self.calling)
         return told or (over and not self._admission.connected)  # nobody needs this BYE
 
     @property
     def over(self) -> bool:
-        """Whether the group has failed for this replica."""
+        """Whether the world has failed for this replica."""
         return self._failed
 
     @property
@@ -258,21 +214,8 @@ class Replica:
             self._handle(message)
 
     def _handle(self, message: Message) -> None:
-        kind, seq = message.kind, message.seq
-        if kind is Kind.OUTCOME:
-            self._link.withdraw(message.group, seq)
-            if by_code(message.operation).ends:
-                self._close_after(seq)
-            if not message.flags & Flag.CHUNKED:
-                self._deliver(message)
-        elif kind is Kind.CHUNK:
-            self._deliver(message)
-        elif kind is Kind.GRANT:
-            self._link.grant(message.group, seq)
-        elif kind is Kind.FAILURE:
-            self._fail(message)
-        elif kind is Kind.OVER:
-            self._end(parse_fields(message.body))
+        if self.calling.receive(message):
+            self._failed |= message.kind is Kind.OVER and message.group == WORLD
         else:
             self._handle_news(message)
 
@@ -293,22 +236,6 @@ class Replica:
         elif kind not in (Kind.BEACON, Kind.ACK):
             raise ProtocolError(f"rank 0 does not send {kind.name}")
 
-    def _deliver(self, message: Message) -> None:
-        if self._pending.decide(message.seq) is not None:
-            payload = message.payload
-            value = payload if payload is not None and payload.parts else None
-            self._out.append(Deliver(0, message.seq, value))
-
-    def _fail(self, message: Message) -> None:
-        self._link.withdraw(message.group, message.seq)
-        error = from_fields(parse_fields(message.body))
-        if not isinstance(error, CollectiveError):
-            raise ProtocolError("a failure with an error of the group")
-        call = self._pending.decide(message.seq)
-        if call is not None:  # each replica names its own line
-            error.op, error.seq, error.site = call[0], message.seq, call[1]
-            self._out.append(Fail(0, message.seq, error))
-
     def _rejected(self, fields: dict[str, Any], now: float) -> None:
         reason = str(fields.get("reason"))
         refusal = self._admission.rejected(fields, now)
@@ -324,13 +251,6 @@ class Replica:
 
     # --- endings ----------------------------------------------------------
 
-    def _end(self, fields: dict[str, Any]) -> None:
-        error, after = from_fields(fields), fields.get("after")
-        if type(after) is not int or not isinstance(error, GroupError):
-            raise ProtocolError("an end of the group without its last call")
-        self._failed = True
-        self._drop_after(after, error)
-
     def _lose(self, why: str, *, own: bool = False) -> None:
         """Rank 0 is gone, or this replica to it: nothing more will be decided."""
         if self.phase is Phase.CLOSED:
@@ -339,7 +259,7 @@ class Replica:
         host, pid = self._table.get(rank, ("", 0))
         who = f"replica {rank}" + (f" ({host}, pid {pid})" if host else "")
         text = f"{who} is lost: {why}; the last call that it decided was "
-        text += self._pending.last_decided
+        text += self.calling.last_decided
         error = ReplicaLostError(text, rank=rank, host=host, pid=pid)
         joining = self.phase is Phase.JOINING
         self.phase = Phase.CLOSED
@@ -348,17 +268,5 @@ class Replica:
         else:
             self._out.append(Note(str(error), topic="over"))
             self._failed = True
-            self._drop_after(0, error)
+            self.calling.end_all(error)
         self._link.close()
-
-    def _close_after(self, seq: int) -> None:
-        """Everybody has torn the group down: later calls of this replica end."""
-        self._ended = True
-        self._drop_after(seq, ClosedError(f"the group was torn down by call {seq}"))
-
-    def _drop_after(self, after: int, error: GroupError) -> None:
-        """Every later call ends with this error."""
-        for seq in self._pending.end(after, error):
-            self._pending.drop(seq)
-            self._link.withdraw(0, seq)
-            self._out.append(Fail(0, seq, error))

@@ -19,7 +19,7 @@ from zcoll.wire import Kind, Message, pack_fields, parse_fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zcoll.protocol.calls import Calls
+    from zcoll.protocol.groups import Groups
     from zcoll.protocol.membership import Member, Membership
 
 MAX_DESCRIBED = 16  # replicas that a report describes one by one
@@ -34,6 +34,7 @@ class _Query:
     """A question that waits for the answers of those who are missing."""
 
     rank: int
+    group: int
     seq: int
     due: float
     unanswered: set[int]
@@ -45,38 +46,38 @@ class Reports:
 
     Args:
         membership: Who is there.
-        calls: The calls.
+        groups: Their calls.
         post: Sends an unnumbered message to a member.
     """
 
     def __init__(
         self,
         membership: Membership,
-        calls: Calls,
+        groups: Groups,
         post: Callable[[Member, Message], None],
     ) -> None:
-        self.reducing: dict[int, str] = {}  # the reduce functions of calls, by seq
+        self.reducing: dict[tuple[int, int], str] = {}  # functions, by group and seq
         self._membership = membership
-        self._calls = calls
+        self._groups = groups
         self._post = post
         self._queries: list[_Query] = []
         self._latest: dict[int, tuple[float, dict[str, Any]]] = {}  # by rank
 
-    def ask(self, rank: int, seq: int, now: float) -> None:
+    def ask(self, rank: int, group: int, seq: int, now: float) -> None:
         """A replica asks who is missing in a call."""
-        asked = self._ask_the_missing(seq)
-        self._queries.append(_Query(rank, seq, now + ANSWER_TIME, asked))
+        asked = self._ask_the_missing(group, seq)
+        self._queries.append(_Query(rank, group, seq, now + ANSWER_TIME, asked))
         self.tick(now)
 
-    def peek(self, seq: int, now: float) -> dict[str, Any]:
+    def peek(self, group: int, seq: int, now: float) -> dict[str, Any]:
         """Say at once who is missing in a call, for those who ask from outside.
 
         Where they are is known if somebody asked a moment ago.
         """
-        self._ask_the_missing(seq)
+        self._ask_the_missing(group, seq)
         self._forget(now)
         latest = {rank: where for rank, (_, where) in self._latest.items()}
-        return self.report(seq, now, latest)
+        return self.report(group, seq, now, latest)
 
     def _forget(self, now: float) -> None:
         """Drop what replicas have told a while ago."""
@@ -84,9 +85,13 @@ class Reports:
         for rank in stale:
             del self._latest[rank]
 
-    def _ask_the_missing(self, seq: int) -> set[int]:
+    def _missing(self, group: int, seq: int) -> list[int]:
+        calls = self._groups.find(group)
+        return [] if calls is None else calls.roll.missing(seq)
+
+    def _ask_the_missing(self, group: int, seq: int) -> set[int]:
         asked = set()
-        for absent in self._calls.missing(seq)[:MAX_DESCRIBED]:
+        for absent in self._missing(group, seq)[:MAX_DESCRIBED]:
             member = self._membership.members[absent]
             if member.state is State.PRESENT and member.peer is not None:
                 self._post(member, Message(Kind.STACK))
@@ -115,17 +120,23 @@ class Reports:
             return
         self._queries = [q for q in self._queries if q not in ready]
         for query in ready:
-            fields = self.report(query.seq, now, query.told)
+            fields = self.report(query.group, query.seq, now, query.told)
             member = self._membership.members[query.rank]
-            message = Message(Kind.REPORT, seq=query.seq, body=pack_fields(fields))
+            body = pack_fields(fields)
+            message = Message(Kind.REPORT, group=query.group, seq=query.seq, body=body)
             self._post(member, message)
 
     def report(
-        self, seq: int, now: float, told: dict[int, dict[str, Any]] | None = None
+        self,
+        group: int,
+        seq: int,
+        now: float,
+        told: dict[int, dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """Say of a call who is missing and where they are, or what it waits for.
 
         Args:
+            group: The call's group.
             seq: The call.
             now: The time.
             told: What those that are missing have said of themselves.
@@ -133,7 +144,7 @@ class Reports:
         Returns:
             The fields of REPORT.
         """
-        missing = self._calls.missing(seq)
+        missing = self._missing(group, seq)
         members = [self._membership.members[rank] for rank in missing[:MAX_DESCRIBED]]
         absences = [
             self._describe(member, now, (told or {}).get(member.rank, {}))
@@ -142,15 +153,16 @@ class Reports:
         return {
             "ranks": missing,
             "absences": [write_absence(absence) for absence in absences],
-            "text": "" if missing else self._what_is_left(seq),
+            "text": "" if missing else self._what_is_left(group, seq),
         }
 
-    def _what_is_left(self, seq: int) -> str:
-        call = self._calls.pending()
+    def _what_is_left(self, group: int, seq: int) -> str:
+        calls = self._groups.find(group)
+        call = None if calls is None else calls.pending()
         if call is None:
             return "everybody has called; the outcome is on its way"
         if call.folding:
-            name = self.reducing.get(call.seq, "its reduce function")
+            name = self.reducing.get((group, call.seq), "its reduce function")
             return f"everybody has called; rank 0 is in reduce function {name}"
         if call.seq < seq:
             return f"everybody has called; {call} comes first"
@@ -181,7 +193,7 @@ class Reports:
             state=state,
             seconds=round(seconds, 1),
             where=told.get("waiting") or told.get("where") or "",
-            last_call=self._calls.last_call(member.rank),
+            last_call=self._groups.world.roll.last_call(member.rank),
             stack=told.get("stack", ""),
         )
 

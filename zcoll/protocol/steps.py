@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError, GroupError
     from zcoll.operations import Operation
-    from zcoll.wire import Payload
+    from zcoll.protocol.outcomes import Outcome
+    from zcoll.wire import Buffer, Payload
 
 
 @dataclass(slots=True)
 class Call:
-    """One call, as far as it has come.
+    """One call, as far as it has come. Ranks are those of the world.
 
     Attributes:
         seq: Its number in the group.
         operation: What it is, as the first to call it said.
-        root: Its root.
+        root: Its root, as a rank of the group.
+        tag: What the user calls it.
+        expected: How many replicas have to make it.
+        contributors: Whose payload it needs, in the group's order.
         sites: Where each rank called it.
         payloads: The complete payloads that are still needed.
+        items: Those of them that are lists, taken apart.
         sizes: The sizes in bytes of chunked payloads, by rank.
         errors: What ranks sent instead of a payload.
+        fetched: Whether a replica was asked for its reduce function.
+        function: The pickled reduce function, where rank 0 does not have it.
         granted: How many contributors may have sent their chunks.
         folded: How many contributors' payloads were handed to the fold.
         folding: Whether the fold is at work on some of them.
@@ -32,18 +39,27 @@ class Call:
     seq: int
     operation: Operation
     root: int
+    tag: str
+    expected: int
     contributors: list[int]
     sites: dict[int, str] = field(default_factory=dict)
     payloads: dict[int, Payload] = field(default_factory=dict)
+    items: dict[int, list[Payload]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     errors: dict[int, CollectiveError] = field(default_factory=dict)
+    fetched: bool = False
+    function: Buffer | None = None
     granted: int = 0
     folded: int = 0
     folding: bool = False
     holding: int = 0
 
+    def describe(self) -> str:
+        """What is called: ``broadcast(root=2)``."""
+        return self.operation.describe(self.root, self.tag)
+
     def __str__(self) -> str:
-        return f"{self.operation.describe(self.root)}, call {self.seq}"
+        return f"{self.describe()}, call {self.seq}"
 
 
 @dataclass(slots=True)
@@ -55,21 +71,37 @@ class Grant:
 
 
 @dataclass(slots=True)
+class Fetch:
+    """Ask this replica for the reduce function of a call."""
+
+    rank: int
+    seq: int
+
+
+@dataclass(slots=True)
 class FoldNext:
     """Fold these operands, the next ones in rank order."""
 
-    seq: int
+    call: Call
     operands: list[tuple[int, Payload]]
     last: bool
 
 
 @dataclass(slots=True)
 class Decide:
-    """The call is over; everybody gets this."""
+    """The call is over; everybody gets this.
+
+    Attributes:
+        call: The call.
+        outcome: Who gets what, if it ended well.
+        error: Why it did not.
+        active: Who still makes calls, as ranks of the group; None: as before.
+    """
 
     call: Call
-    payload: Payload | None = None
+    outcome: Outcome
     error: CollectiveError | None = None
+    active: list[int] | None = None
 
 
 @dataclass(slots=True)
@@ -80,4 +112,4 @@ class End:
     after: int
 
 
-Step = Grant | FoldNext | Decide | End
+Step = Grant | Fetch | FoldNext | Decide | End

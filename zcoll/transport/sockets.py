@@ -32,7 +32,7 @@ _ZERO_COPY = 64 * 1024  # bytes from which a frame is sent without a copy
 _NOW = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-_MOST_FRAMES = 3  # of a message, with the peer's id; one more is refused by the parser
+_MOST_FRAMES = 3  # of a message that are looked at: the parser refuses more than 2
 _PROMPT = 0.93  # of the promised times; the rest is for whoever has to act on it
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
@@ -102,18 +102,17 @@ class _Socket:
             self.socket.setsockopt(option, value)
 
     def _receive(self) -> list[Buffer] | None:
-        """Take the next message; data frames keep ZeroMQ's own memory."""
+        """Take the frames that come next; data keeps ZeroMQ's own memory."""
+        # Frames know whether there are more: asking the socket takes longer.
         try:
-            frames: list[Buffer] = [self.socket.recv(_NOW)]
+            frame = self.socket.recv(_NOW, copy=False)
         except zmq.Again:
             return None
-        while self.socket.getsockopt(zmq.RCVMORE):
-            if len(frames) > _MOST_FRAMES:
-                self.socket.recv(_NOW, copy=False)  # no message of zcoll: not kept
-            elif len(frames) < 2:
-                frames.append(self.socket.recv(_NOW))
-            else:
-                frames.append(self.socket.recv(_NOW, copy=False).buffer)
+        frames: list[Buffer] = [frame.bytes]
+        while frame.more:
+            frame = self.socket.recv(_NOW, copy=False)
+            if len(frames) < _MOST_FRAMES:  # else no message of zcoll: not kept
+                frames.append(frame.buffer)
         return frames
 
     def events(self) -> list[Event]:
@@ -203,8 +202,11 @@ class Router(_Socket):
 
     def receive(self) -> tuple[bytes, list[Buffer]] | None:
         """Take the next message: the peer's id and the frames, or None."""
-        frames = self._receive()
-        return None if frames is None else (bytes(frames[0]), frames[1:])
+        try:
+            peer = self.socket.recv(_NOW)
+        except zmq.Again:
+            return None
+        return peer, self._receive() or []
 
     def send(self, peer: bytes, frames: list[Buffer]) -> bool:
         """Send to a peer; False if its connection is gone."""

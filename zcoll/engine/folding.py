@@ -1,0 +1,242 @@
+"""Rank 0's folds: they run the user's code, on threads of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from zcoll import codec
+from zcoll.engine.functions import name_function
+from zcoll.errors import DecodeError, EncodeError, ReduceError
+from zcoll.operations import Folding
+from zcoll.reducer import Fold
+from zcoll.wire import EMPTY, Payload
+from zcoll.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.codec import Loads
+    from zcoll.errors import CollectiveError
+    from zcoll.protocol import events
+
+    ReduceFn = Callable[[Any, Any], Any]
+    Key = tuple[int, int]  # a call: its group, and its number there
+
+
+class Reduction(Protocol):
+    """The fold of one call's operands, as they come."""
+
+    def add(self, operand: Any) -> None:
+        """Fold in the next operand."""
+
+    def results(self) -> list[Payload]:
+        """What the operands have come to, pickled."""
+
+
+class _Whole:
+    """One value of all operands."""
+
+    def __init__(self, reduce_fn: ReduceFn) -> None:
+        self._fold = Fold(reduce_fn)
+        self._value: Any = None
+
+    def add(self, operand: Any) -> None:
+        self._value = self._fold.add(operand)
+
+    def results(self) -> list[Payload]:
+        return [_encode(self._value)]
+
+
+class _Prefix:
+    """For each operand, one value of those up to it."""
+
+    def __init__(self, reduce_fn: ReduceFn) -> None:
+        self._fold = Fold(reduce_fn)
+        self._results: list[Payload] = []
+
+    def add(self, operand: Any) -> None:
+        # At once, since the next step may change the value in place.
+        self._results.append(_encode(self._fold.add(operand)))
+
+    def results(self) -> list[Payload]:
+        return self._results
+
+
+class _Before(_Prefix):
+    """For each operand, one value of those before it: nothing for the first."""
+
+    def __init__(self, reduce_fn: ReduceFn) -> None:
+        super().__init__(reduce_fn)
+        self._results.append(EMPTY)
+        self._last: list[Any] = []
+
+    def add(self, operand: Any) -> None:
+        if self._last:
+            super().add(self._last.pop())
+        self._last.append(operand)
+
+
+class _Items:
+    """For each rank, one value of everybody's items for it."""
+
+    def __init__(self, reduce_fn: ReduceFn) -> None:
+        self._reduce_fn = reduce_fn
+        self._parts: list[_Whole] = []
+
+    def add(self, operand: list[Any]) -> None:
+        if not self._parts:
+            self._parts = [_Whole(self._reduce_fn) for _ in operand]
+        for part, item in zip(self._parts, operand, strict=True):
+            part.add(item)
+
+    def results(self) -> list[Payload]:
+        return [payload for part in self._parts for payload in part.results()]
+
+
+_KINDS: dict[Folding, Callable[[ReduceFn], Reduction]] = {
+    Folding.WHOLE: _Whole,
+    Folding.PREFIX: _Prefix,
+    Folding.BEFORE: _Before,
+    Folding.ITEMS: _Items,
+}
+
+
+class _Failed(Exception):  # noqa: N818 - carries an error to the end of a fold
+    """The call fails with this error."""
+
+    def __init__(self, error: CollectiveError) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Folder:
+    """Folds the operands of calls; a slow reduce function keeps only its group waiting.
+
+    Args:
+        loads: What unpickles operands and functions, or None for pickle.
+        names: Where the names of reduce functions at work are written down.
+    """
+
+    def __init__(self, loads: Loads | None, names: dict[Key, str]) -> None:
+        self._loads = loads
+        self._names = names
+        self._workers: dict[int, Worker] = {}  # by group
+        self._reductions: dict[Key, Reduction] = {}  # a group's are its worker's own
+
+    def submit(self, group: int, job: Callable[[], None]) -> None:
+        """Run a job on the thread for the folds of a group."""
+        worker = self._workers.get(group)
+        if worker is None:
+            worker = self._workers[group] = Worker("zcoll-fold")
+        worker.submit(job)
+
+    def is_brief(self, fold: events.Fold) -> bool:
+        """Whether a fold costs less than to hand it over to another thread.
+
+        Nothing is lost when it is interrupted: it can be done again.
+        """
+        whole = fold.last and (fold.group, fold.call.seq) not in self._reductions
+        return whole and all(payload.inline for _, payload in fold.operands)
+
+    def release(self, group: int) -> None:
+        """A group has no more calls."""
+        worker = self._workers.pop(group, None)
+        if worker is not None:
+            worker.submit(lambda: self._drop(group))
+            worker.stop(wait=False)
+
+    def _drop(self, group: int) -> None:
+        """Nothing is kept of calls that ended in the middle of their fold."""
+        for key in [key for key in self._reductions if key[0] == group]:
+            del self._reductions[key]
+
+    def stop(self) -> None:
+        """End all folds; those at work are left behind."""
+        while self._workers:
+            self._workers.popitem()[1].stop()
+
+    def fold(
+        self, fold: events.Fold, reduce_fn: ReduceFn | None, site: str
+    ) -> tuple[list[Payload] | None, CollectiveError | None]:
+        """Fold some operands of a call: this is the program's code.
+
+        Args:
+            fold: What is to be done.
+            reduce_fn: The function; None: it came with the call.
+            site: Where rank 0 made the call, or "".
+
+        Returns:
+            The results, if the fold is complete, and its error, if it has failed.
+        """
+        call, key = fold.call, (fold.group, fold.call.seq)
+        try:
+            return self._fold(key, fold, reduce_fn), None
+        except _Failed as failed:
+            error = failed.error
+            error.op, error.seq, error.site = call.operation.name, call.seq, site
+            self._reductions.pop(key, None)
+            return None, error
+
+    def _fold(
+        self, key: Key, fold: events.Fold, reduce_fn: ReduceFn | None
+    ) -> list[Payload] | None:
+        reduction = self._reductions.pop(key, None)
+        if reduction is None:
+            reduction = self._begin(key, fold, reduce_fn)
+        for rank, payload in fold.operands:
+            operand = self._decode(fold, rank, payload)
+            try:
+                reduction.add(operand)
+            except _Failed:
+                raise
+            except BaseException as error:
+                text = f"the reduce function raised {codec.describe(error)}"
+                raise _failed(ReduceError, text, 0, error) from None
+        if fold.last:
+            return reduction.results()
+        self._reductions[key] = reduction
+        return None
+
+    def _begin(
+        self, key: Key, fold: events.Fold, reduce_fn: ReduceFn | None
+    ) -> Reduction:
+        kind, first = fold.call.operation.folding, fold.operands[0][0]
+        assert kind is not None
+        if reduce_fn is None:
+            pickled = Payload([fold.call.function or b""], stable=True)
+            try:
+                reduce_fn = codec.decode(pickled, self._loads)
+            except BaseException as error:
+                text = "its reduce function cannot be unpickled at rank 0: "
+                text += codec.describe(error)
+                raise _failed(DecodeError, text, first, error) from None
+            self._names[key] = name_function(reduce_fn)
+        return _KINDS[kind](reduce_fn)
+
+    def _decode(self, fold: events.Fold, rank: int, payload: Payload) -> Any:
+        try:
+            if not fold.call.operation.spread:
+                return codec.decode(payload, self._loads)
+            return codec.decode_items(payload, self._loads)
+        except BaseException as error:
+            text = f"its value cannot be unpickled at rank 0: {codec.describe(error)}"
+            raise _failed(DecodeError, text, rank, error) from None
+
+
+def _encode(value: Any) -> Payload:
+    """Pickle a result, so that it no longer depends on what the function keeps."""
+    try:
+        payload = codec.encode(value)
+        payload.snapshot()
+    except BaseException as error:
+        text = f"the result cannot be pickled: {codec.describe(error)}"
+        raise _failed(EncodeError, text, 0, error) from None
+    return payload
+
+
+def _failed(
+    kind: type[CollectiveError], text: str, rank: int, error: BaseException
+) -> _Failed:
+    failure = kind(text, rank=rank, remote_traceback=codec.trace(error))
+    failure.__cause__ = error
+    return _Failed(failure)

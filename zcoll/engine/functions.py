@@ -1,0 +1,48 @@
+"""Reduce functions that travel: to rank 0, from a group that it makes no calls in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zcoll import codec
+from zcoll.errors import EncodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zcoll.wire import Buffer
+
+LIMIT = 1024 * 1024  # bytes of a pickled function: it travels in one frame
+
+
+def encode_function(
+    reduce_fn: Callable[[Any, Any], Any], rank: int
+) -> Buffer | EncodeError:
+    """Pickle a reduce function for rank 0.
+
+    Args:
+        reduce_fn: The function.
+        rank: This replica's rank in the world.
+
+    Returns:
+        The pickle, or what everybody gets to read instead.
+    """
+    name = name_function(reduce_fn)
+    try:
+        pickled = codec.encode_function(reduce_fn)
+    except Exception as error:
+        text = f"its reduce function {name} cannot be pickled: {codec.describe(error)}"
+        return EncodeError(text, rank=rank, remote_traceback=codec.trace(error))
+    if len(pickled) > LIMIT:
+        text = (
+            f"its reduce function {name} is {len(pickled)} bytes when pickled, and at "
+            f"most {LIMIT} may travel: what large object does it refer to?"
+        )
+        return EncodeError(text, rank=rank)
+    return pickled
+
+
+def name_function(reduce_fn: Callable[[Any, Any], Any]) -> str:
+    """A reduce function, as reports name it; not by its own ``__repr__``."""
+    name = getattr(reduce_fn, "__qualname__", None)
+    return name if isinstance(name, str) else type(reduce_fn).__qualname__

@@ -1,0 +1,174 @@
+"""Signals that come while the main thread does the loop's work.
+
+Python runs signal handlers on the main thread, between any two of its instructions,
+and what they raise (``KeyboardInterrupt``, a test's time-out) ends whatever it is
+at. In the middle of a step that would lose a message, or send half of one. So for
+the microseconds of a step the handlers are held back, and run right after it; while
+the thread sleeps, a signal ends the sleep at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import signal
+import sys
+import threading
+from _signal import getsignal  # those of ``signal`` make enums: 40 us for all
+from _signal import signal as set_handler
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+T = TypeVar("T")
+
+_SIGNALS = sorted(int(number) for number in signal.valid_signals())
+
+
+class Woken(BaseException):
+    """A signal has ended the sleep; its handler is still to be run."""
+
+
+class _Mode(enum.Enum):
+    """What becomes of a signal now."""
+
+    HELD = "held"  # its handler runs later
+    ASLEEP = "asleep"  # it ends the sleep, and its handler runs later
+    FREE = "free"  # its handler runs at once
+
+
+class Shield:
+    """Holds back the program's signal handlers, while its context lasts.
+
+    It puts a handler of its own in the place of each of the program's, and puts
+    them back at the end; those whose signals came meanwhile are run then, and may
+    raise. It is for the main thread: on any other one nothing is ever interrupted.
+
+    Attributes:
+        raised: What a handler has raised in what :meth:`run` ran last, or None.
+    """
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+        self._mode = _Mode.HELD
+        self._handler = self._catch  # one object, to know it again
+        self._replaced: list[tuple[int, Any]] = []
+        self._caught: list[int] = []
+        self._known: list[Any] = []  # the handlers of all signals, when last looked
+        self._wanted: list[tuple[int, Any]] = []  # those of them that can raise
+
+    def __enter__(self) -> Shield:
+        found = list(map(getsignal, _SIGNALS))
+        if found != self._known:
+            self._known = found
+            self._wanted = [
+                (number, handler)
+                for number, handler in zip(_SIGNALS, found, strict=True)
+                if callable(handler) and handler is not self._handler
+            ]
+        self._mode = _Mode.HELD
+        try:
+            for pair in self._wanted:
+                self._replaced.append(pair)
+                set_handler(pair[0], self._handler)
+        except BaseException:  # a signal whose handler had its place still
+            self._put_back()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._put_back()
+        finally:
+            self._put_back()  # after an interrupt by a handler that had its place again
+            self._run_caught()
+
+    def _put_back(self) -> None:
+        while self._replaced:
+            number, handler = self._replaced[-1]
+            if getsignal(number) is self._handler:  # else the program has changed it
+                set_handler(number, handler)
+            self._replaced.pop()
+
+    def _run_caught(self) -> None:
+        if self._caught:
+            number = self._caught.pop(0)
+            handler = getsignal(number)
+            try:
+                if callable(handler):
+                    handler(number, sys._getframe())
+            finally:
+                self._run_caught()
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        """Take the place of every handler."""
+        if self._mode is not _Mode.FREE:
+            self._caught.append(number)
+            if self._mode is _Mode.ASLEEP:
+                self._mode = _Mode.HELD
+                raise Woken
+            return
+        handler = next(h for replaced, h in self._replaced if replaced == number)
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            self._mode, self.raised = _Mode.HELD, error
+            raise
+
+    def sleep(self, poll: Callable[[int], list[Any]], timeout: int) -> list[Any]:
+        """Poll; a signal ends it.
+
+        Raises:
+            Woken: One has come. Its handler runs at the end of the context.
+        """
+        self._mode = _Mode.ASLEEP
+        try:
+            if self._caught:
+                raise Woken
+            return poll(timeout)
+        finally:
+            self._mode = _Mode.HELD
+
+    def run(self, code: Callable[[], T]) -> T:
+        """Run code of the program's, which signals interrupt as they ever do.
+
+        Raises:
+            Woken: A signal came before it; it has not been run.
+        """
+        if self._caught:
+            raise Woken
+        self._mode, self.raised = _Mode.FREE, None
+        try:
+            return code()
+        finally:
+            self._mode = _Mode.HELD
+
+
+class NoShield(contextlib.AbstractContextManager["NoShield"]):
+    """What :class:`Shield` is on a thread that no signal interrupts."""
+
+    raised: BaseException | None = None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def sleep(self, poll: Callable[[int], list[Any]], timeout: int) -> list[Any]:
+        """Poll."""
+        return poll(timeout)
+
+    def run(self, code: Callable[[], T]) -> T:
+        """Run code of the program's."""
+        return code()
+
+
+_SHIELD = Shield()
+_NO_SHIELD = NoShield()
+
+
+def shield() -> Shield | NoShield:
+    """What this thread needs."""
+    if threading.get_ident() == threading.main_thread().ident:
+        return _SHIELD
+    return _NO_SHIELD

@@ -1,0 +1,244 @@
+"""A replica's calls in all its groups: how they are made, and how they end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ClosedError, CollectiveError, GroupError, ProtocolError
+from zcoll.operations import by_code
+from zcoll.protocol.events import Deliver, Fail, TellFunction
+from zcoll.protocol.failures import from_fields, to_fields
+from zcoll.protocol.pending import Pending
+from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
+
+if TYPE_CHECKING:
+    from zcoll.protocol.events import Contribution, ReplicaInstruction
+    from zcoll.protocol.link import Link
+    from zcoll.wire import Buffer, Payload
+
+WORLD = 0  # the group of all replicas
+
+
+class Calling:
+    """The calls that this replica makes.
+
+    Args:
+        rank: This replica's rank in the world.
+        size: How many replicas there are.
+        link: Its end of the connection to rank 0.
+        out: Where instructions go.
+
+    Attributes:
+        torn_down: Whether the world has ended by a call.
+    """
+
+    def __init__(
+        self, rank: int, size: int, link: Link, out: list[ReplicaInstruction]
+    ) -> None:
+        self.torn_down = False
+        self._rank = rank
+        self._link = link
+        self._out = out
+        self._groups = {WORLD: Pending(WORLD, "", list(range(size)))}
+
+    # --- what the program asks for ----------------------------------------
+
+    def call(self, made: Contribution) -> int:
+        """Make the next call of a group; give its number."""
+        pending = self._groups[made.group]
+        pending.seq += 1
+        seq = pending.seq
+        over = pending.end_of(seq)
+        if over is not None:
+            self._out.append(Fail(made.group, seq, over))
+            return seq
+        message = Message(
+            Kind.CONTRIBUTE,
+            operation=made.operation.code,
+            root=made.root,
+            group=made.group,
+            seq=seq,
+            site=made.site,
+            tag=made.tag,
+        )
+        if made.error is not None:
+            made.error.seq, made.error.group = seq, pending.name
+            message.flags = Flag.POISONED
+            message.body = pack_fields(to_fields(made.error))
+        else:
+            message.payload = made.payload
+        pending.add(seq, made.operation.name, made.site)
+        self._link.send(message)
+        if made.function is not None:
+            self.equip(made.group, seq, made.function)
+        return seq
+
+    def equip(self, group: int, seq: int, function: Buffer | CollectiveError) -> None:
+        """Send the pickled reduce function of a call, or why it cannot be sent."""
+        message = Message(Kind.FUNCTION, group=group, seq=seq)
+        if isinstance(function, CollectiveError):
+            message.flags = Flag.POISONED
+            message.body = pack_fields(to_fields(function))
+        else:
+            message.body = function
+        self._link.send(message)
+
+    def leave(self, group: int) -> None:
+        """Make no more calls in a group; the others go on."""
+        pending = self._groups[group]
+        self._link.send(Message(Kind.LEAVE, group=group, seq=pending.seq))
+
+    def close(self, group: int) -> None:
+        """Make no more calls in a group, and forget it."""
+        pending = self._groups[group]
+        pending.closed = True
+        self._link.send(Message(Kind.CLOSE, group=group, seq=pending.seq))
+        self._forget(pending)
+
+    def active(self, group: int) -> list[int]:
+        """Who still makes calls in a group."""
+        return list(self._groups[group].active)
+
+    def over(self, group: int) -> bool:
+        """Whether a group has ended."""
+        return self._groups[group].over
+
+    def __len__(self) -> int:
+        """How many calls have not ended."""
+        return sum(map(len, self._groups.values()))
+
+    def __str__(self) -> str:
+        """The first call that has not ended, for people."""
+        return next(filter(None, map(str, self._groups.values())), "")
+
+    @property
+    def last_decided(self) -> str:
+        """The last call of the world that rank 0 has decided, for people."""
+        return self._groups[WORLD].last_decided
+
+    # --- what arrives -----------------------------------------------------
+
+    def receive(self, message: Message) -> bool:
+        """Take in what rank 0 says of calls; tell whether it was that."""
+        if message.kind not in _ABOUT_CALLS:
+            return False
+        pending = self._groups.get(message.group)
+        if pending is not None:  # else this replica has released the group
+            self._receive(pending, message)
+        return True
+
+    def _receive(self, pending: Pending, message: Message) -> None:
+        kind, seq = message.kind, message.seq
+        if kind is Kind.OUTCOME:
+            self._take_outcome(pending, message)
+        elif kind is Kind.CHUNK:
+            self._deliver(pending, seq, message.payload)
+        elif kind is Kind.GRANT:
+            self._link.grant(message.group, seq)
+        elif kind is Kind.FAILURE:
+            self._fail(pending, message)
+        elif kind is Kind.ACTIVE:
+            pending.active = _read_active(parse_fields(message.body))
+        elif kind is Kind.FETCH:
+            self._out.append(TellFunction(message.group, seq))
+        else:
+            self._end(pending, parse_fields(message.body))
+
+    def _take_outcome(self, pending: Pending, message: Message) -> None:
+        self._link.withdraw(message.group, message.seq)
+        operation = by_code(message.operation)
+        if operation.ends:
+            self._tear_down(pending, message.seq)
+        if operation.makes is not None and message.payload is not None:
+            self._begin(parse_fields(message.payload.parts[0]))
+        if not message.flags & Flag.CHUNKED:
+            self._deliver(pending, message.seq, message.payload)
+
+    def _begin(self, fields: dict[str, Any]) -> None:
+        """A group has been made of another one."""
+        number, name, ranks = read_group(fields)
+        if number is not None and ranks:
+            self._groups[number] = Pending(number, name, ranks)
+
+    def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
+        if pending.decide(seq) is not None:
+            value = payload if payload is not None and payload.parts else None
+            self._out.append(Deliver(pending.group, seq, value))
+            self._forget(pending)
+
+    def _fail(self, pending: Pending, message: Message) -> None:
+        self._link.withdraw(message.group, message.seq)
+        error = from_fields(parse_fields(message.body))
+        if not isinstance(error, CollectiveError):
+            raise ProtocolError("a failure with an error of the group")
+        call = pending.decide(message.seq)
+        if call is not None:  # each replica names its own line
+            error.op, error.seq, error.site = call[0], message.seq, call[1]
+            self._out.append(Fail(pending.group, message.seq, error))
+            self._forget(pending)
+
+    # --- endings ----------------------------------------------------------
+
+    def _end(self, pending: Pending, fields: dict[str, Any]) -> None:
+        error, after = from_fields(fields), fields.get("after")
+        if type(after) is not int or not isinstance(error, GroupError):
+            raise ProtocolError("an end of the group without its last call")
+        self._drop_after(pending, after, error)
+
+    def end_all(self, error: GroupError) -> None:
+        """Nothing more will be decided in any group."""
+        for pending in list(self._groups.values()):
+            self._drop_after(pending, 0, error)
+
+    def _tear_down(self, pending: Pending, seq: int) -> None:
+        """Everybody has torn a group down: later calls of this replica end."""
+        self.torn_down |= pending.group == WORLD
+        name = f"group {pending.name!r}" if pending.name else "the group"
+        error = ClosedError(f"{name} was torn down by call {seq}", group=pending.name)
+        self._drop_after(pending, seq, error)
+
+    def _drop_after(self, pending: Pending, after: int, error: GroupError) -> None:
+        """Every later call ends with this error."""
+        for seq in pending.end(after, error):
+            pending.drop(seq)
+            self._link.withdraw(pending.group, seq)
+            self._out.append(Fail(pending.group, seq, error))
+        self._forget(pending)
+
+    def _forget(self, pending: Pending) -> None:
+        """Keep nothing of a group that is released, once its calls have ended."""
+        if pending.closed and not pending:
+            self._groups.pop(pending.group, None)
+
+
+_ABOUT_CALLS = (
+    *(Kind.OUTCOME, Kind.CHUNK, Kind.GRANT, Kind.FAILURE, Kind.ACTIVE, Kind.FETCH),
+    Kind.OVER,
+)
+
+
+def read_group(fields: dict[str, Any]) -> tuple[int | None, str, list[int]]:
+    """Read what a replica is told of a group that has been made.
+
+    Returns:
+        Its number, its name, and its members' ranks in the world; None, if this
+        replica is in no new group.
+
+    Raises:
+        ProtocolError: It is not told that.
+    """
+    number, name, ranks = fields.get("group"), fields.get("name"), fields.get("ranks")
+    if number is None:
+        return None, "", []
+    if type(number) is not int or not isinstance(name, str):
+        raise ProtocolError(f"a group numbered {number!r:.80} and named {name!r:.80}")
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise ProtocolError(f"a group of ranks {ranks!r:.80}")
+    return number, name, ranks
+
+
+def _read_active(fields: dict[str, Any]) -> list[int]:
+    active = fields.get("active")
+    if not isinstance(active, list) or not all(type(rank) is int for rank in active):
+        raise ProtocolError(f"active ranks that are {active!r:.80}")
+    return active

@@ -1,0 +1,239 @@
+"""What calls come to: rank 0's groups, and what it tells their members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
+from zcoll.protocol.events import Fold, Forget
+from zcoll.protocol.failures import to_fields
+from zcoll.protocol.groups import WORLD, Groups
+from zcoll.protocol.membership import State
+from zcoll.protocol.outcomes import Outcome
+from zcoll.protocol.plans import plan_groups
+from zcoll.protocol.steps import Decide, End, FoldNext, Grant
+from zcoll.wire import Kind, Message, Payload, pack_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from zcoll.errors import GroupError
+    from zcoll.protocol.calls import Calls
+    from zcoll.protocol.events import CoordinatorInstruction
+    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.steps import Step
+
+# What replicas send of their calls.
+OF_CALLS = (Kind.CONTRIBUTE, Kind.CHUNK, Kind.FUNCTION, Kind.LEAVE, Kind.CLOSE)
+
+
+class Decisions:
+    """Takes in what members call, and carries out what comes of it.
+
+    Args:
+        membership: Who is there.
+        post: Queues a numbered message for a member.
+        out: Where instructions go.
+
+    Attributes:
+        groups: The groups, with their calls.
+        progress: Grows with everything that is decided.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        post: Callable[[Member, Message], None],
+        out: list[CoordinatorInstruction],
+    ) -> None:
+        self.groups = Groups(len(membership.members))
+        self.progress = 0
+        self._membership = membership
+        self._post = post
+        self._out = out
+
+    def receive(self, member: Member, message: Message) -> None:
+        """Take in a message that is about calls.
+
+        Raises:
+            ProtocolError: It has no place in its group.
+        """
+        calls = self.groups.of(member.rank, message)
+        if calls is not None:
+            self._receive(member, calls, message)
+
+    def _receive(self, member: Member, calls: Calls, message: Message) -> None:
+        """Take in what a member says of its calls in a group."""
+        kind, rank, group = message.kind, member.rank, message.group
+        if kind is Kind.CONTRIBUTE:
+            self._carry_out(group, calls, calls.contribute(rank, message))
+            if calls.limit is not None:  # it may have come too late to count
+                member.link.discard_after(group, calls.limit)
+        elif kind is Kind.CHUNK:
+            if message.payload is not None:
+                steps = calls.complete(rank, message.seq, message.payload)
+                self._carry_out(group, calls, steps)
+        elif kind is Kind.FUNCTION:
+            self._carry_out(group, calls, calls.equip(rank, message))
+        elif kind is Kind.LEAVE:
+            self._carry_out(group, calls, calls.leave(rank))
+        else:
+            self._close(member, group, calls)
+
+    def folded(
+        self,
+        group: int,
+        seq: int,
+        results: list[Payload] | None,
+        error: CollectiveError | None,
+    ) -> None:
+        """The fold is done with the operands that it was given last."""
+        self.progress += 1
+        calls = self.groups.find(group)
+        if calls is not None:
+            self._carry_out(group, calls, calls.folded(seq, results, error))
+
+    # --- what the calls come to -------------------------------------------
+
+    def _carry_out(self, group: int, calls: Calls, steps: Iterable[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Decide):
+                self._decide(group, calls, step)
+            elif isinstance(step, FoldNext):
+                self._out.append(Fold(group, step.call, step.operands, step.last))
+            elif isinstance(step, End):
+                self._end(group, calls, step)
+                for below in self.groups.below(group)[1:]:
+                    self.stop(below, step.error)
+            else:
+                kind = Kind.GRANT if isinstance(step, Grant) else Kind.FETCH
+                member = self._membership.members[step.rank]
+                self._post(member, Message(kind, group=group, seq=step.seq))
+        self._release(group, calls)
+
+    def _decide(self, group: int, calls: Calls, step: Decide) -> None:
+        operation, seq = step.call.operation, step.call.seq
+        self.progress += 1
+        if operation.makes is not None and step.error is None:
+            self._make_groups(group, calls, step)
+        if operation.ends:
+            self._end_below(group, calls, seq)
+        for rank in calls.roll.ranks:
+            if calls.roll.left.get(rank, seq) >= seq or operation.ends:
+                self._deliver(self._membership.members[rank], group, step)
+        if operation.ends:
+            self._membership.closing |= group == WORLD
+
+    def _deliver(self, member: Member, group: int, step: Decide) -> None:
+        """Tell a member how a call has ended."""
+        seq, error = step.call.seq, step.error
+        member.link.discard(group, seq)
+        if step.active is not None:
+            body = pack_fields({"active": step.active})
+            self._post(member, Message(Kind.ACTIVE, group=group, seq=seq, body=body))
+        message = Message(
+            Kind.OUTCOME if error is None else Kind.FAILURE,
+            operation=step.call.operation.code,
+            group=group,
+            seq=seq,
+        )
+        if error is None:
+            message.payload = step.outcome.of(member.rank)
+        else:
+            message.body = pack_fields(to_fields(error))
+        self._post(member, message)
+
+    def _end_below(self, group: int, calls: Calls, seq: int) -> None:
+        """A group is torn down: those made of it end with what everybody has called."""
+        name = f"group {calls.name!r}" if calls.name else "the group"
+        error = ClosedError(f"{name} was torn down by call {seq}", group=calls.name)
+        for number in self.groups.below(group)[1:]:
+            below = self.groups.find(number)
+            if below is not None:
+                below.torn_down = True
+                self.stop(number, error, below.made)
+                self._release(number, below)
+
+    def _make_groups(self, group: int, calls: Calls, step: Decide) -> None:
+        """Make the groups that a call asks for, and tell each member of its own."""
+        try:
+            plans = plan_groups(step.call, calls.name, calls.roll)
+        except CollectiveError as error:
+            error.group = calls.name
+            step.error = error
+            return
+        told: dict[int, dict[str, Any]]
+        told = {rank: {"group": None} for rank in calls.roll.ranks}
+        for plan in plans:
+            told |= dict.fromkeys(plan.ranks, self.groups.make(group, plan))
+        step.outcome = Outcome(
+            own={
+                rank: Payload([pack_fields(fields)], stable=True)
+                for rank, fields in told.items()
+            }
+        )
+
+    def _end(self, group: int, calls: Calls, step: End) -> None:
+        """Tell the members of a group that it is over."""
+        self._membership.closing |= group == WORLD
+        body = pack_fields({**to_fields(step.error), "after": step.after})
+        for rank in calls.roll.ranks:
+            member = self._membership.members[rank]
+            member.link.discard_after(group, step.after)
+            if rank not in calls.roll.closed:
+                self._post(member, Message(Kind.OVER, group=group, body=body))
+
+    def stop(self, group: int, error: GroupError, after: int | None = None) -> None:
+        """End a group after this call; after what is decided, if none is given."""
+        calls = self.groups.find(group)
+        if calls is not None:
+            for step in calls.end(error, calls.decided if after is None else after):
+                self._end(group, calls, step)
+
+    def stop_all(self, error: GroupError) -> None:
+        """The session is over: nothing more is decided in any group."""
+        for group, _ in self.groups:
+            self.stop(group, error)
+
+    def _close(self, member: Member, group: int, calls: Calls) -> None:
+        """A replica releases a group; the others cannot call it there any more."""
+        rank, roll = member.rank, calls.roll
+        roll.closed.add(rank)
+        if rank not in roll.left:
+            text = f"{member} has closed group {calls.name!r} after "
+            text += roll.last_call(rank)
+            error = ReplicaExitedError(text, group=calls.name, **about(member))
+            self.stop(group, error, roll.last(rank))
+        self._release(group, calls)
+
+    def _release(self, group: int, calls: Calls) -> None:
+        """Forget a group once it is released or torn down, and nothing is under way."""
+        closed = calls.roll.closed
+        released = closed and closed.issuperset(calls.roll.ranks)
+        if (calls.torn_down or released) and not calls.open:
+            self.groups.forget(group)
+            self._out.append(Forget(group))
+
+    @property
+    def serving(self) -> bool:
+        """Whether calls may still be decided that rank 0 does not wait for itself."""
+        return any(self._is_needed(calls) for _, calls in self.groups)
+
+    def _is_needed(self, calls: Calls) -> bool:
+        roll = calls.roll
+        if 0 in roll and 0 not in roll.left:
+            return calls.undecided(0)
+        return any(
+            self._membership.members[rank].state is State.PRESENT
+            and rank not in roll.left
+            and rank not in roll.closed
+            and (calls.limit is None or calls.undecided(rank))
+            for rank in roll.ranks
+        )
+
+
+def about(member: Member) -> dict[str, Any]:
+    """Whom an error is about, as its fields."""
+    identity = member.identity
+    host, pid = ("", 0) if identity is None else (identity.host, identity.pid)
+    return {"rank": member.rank, "host": host, "pid": pid}

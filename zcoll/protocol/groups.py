@@ -1,0 +1,81 @@
+"""The groups of a session, as rank 0 keeps them.
+
+Each has its own numbering of calls. The world is group 0, and every other group is
+made by a call of its parent: it ends when the parent does, and is forgotten when
+all its members have released it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zcoll.errors import ProtocolError
+from zcoll.protocol.calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zcoll.protocol.plans import Plan
+    from zcoll.wire import Message
+
+WORLD = 0  # the group of all replicas
+
+
+class Groups:
+    """The groups that there are.
+
+    Args:
+        size: The number of replicas.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.world = Calls(range(size))
+        self._calls = {WORLD: self.world}
+        self._parents: dict[int, int] = {}
+        self._last = WORLD  # the last number given; none is given twice
+
+    def __iter__(self) -> Iterator[tuple[int, Calls]]:
+        return iter(list(self._calls.items()))
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def of(self, rank: int, message: Message) -> Calls | None:
+        """The group that a member's message is about; None if it is forgotten.
+
+        Raises:
+            ProtocolError: There is no such group, or the sender is not in it.
+        """
+        calls = self._calls.get(message.group)
+        if calls is None:
+            if message.group > self._last:
+                raise ProtocolError(f"there is no group {message.group}")
+            return None
+        if rank not in calls.roll:
+            raise ProtocolError(f"replica {rank} is not in group {message.group}")
+        return calls
+
+    def find(self, group: int) -> Calls | None:
+        """The calls of a group, unless it is forgotten."""
+        return self._calls.get(group)
+
+    def make(self, parent: int, plan: Plan) -> dict[str, Any]:
+        """Begin a group; give what its members must know of it."""
+        self._last += 1
+        self._calls[self._last] = Calls(plan.ranks, plan.name)
+        self._parents[self._last] = parent
+        return {"group": self._last, "name": plan.name, "ranks": plan.ranks}
+
+    def below(self, group: int) -> list[int]:
+        """A group and all that were made of it, and of those."""
+        found = [group]
+        for other, parent in self._parents.items():  # parents are made first
+            if parent in found:
+                found.append(other)
+        return found
+
+    def forget(self, group: int) -> None:
+        """Nobody will make another call in this group."""
+        if group != WORLD:
+            self._calls.pop(group, None)
+            self._parents.pop(group, None)

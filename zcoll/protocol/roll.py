@@ -1,0 +1,96 @@
+"""Who is in a group, who still makes calls there, and what each called last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zcoll.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zcoll.operations import Operation
+    from zcoll.wire import Message
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A member's last call."""
+
+    seq: int = 0
+    operation: Operation | None = None
+    root: int = 0
+    tag: str = ""
+    site: str = ""
+
+
+class Roll:
+    """The members of one group, by their ranks in the world.
+
+    Args:
+        ranks: The members, in the group's order: a rank in the group is a place here.
+
+    Attributes:
+        ranks: As given.
+        left: Who has left the group, and its last call before.
+        closed: Who has released the group.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks = list(ranks)
+        self.left: dict[int, int] = {}
+        self.closed: set[int] = set()
+        self._entries = {rank: _Entry() for rank in ranks}
+        self._told = 0  # how many had left when it was told last
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._entries
+
+    def note(self, rank: int, operation: Operation, message: Message) -> None:
+        """A member has made its next call.
+
+        Raises:
+            ProtocolError: It is not the next one.
+        """
+        entry = self._entries[rank]
+        if message.seq != entry.seq + 1 or rank in self.left:
+            raise ProtocolError(f"call {message.seq} of replica {rank} is out of order")
+        entry.seq, entry.operation, entry.root = message.seq, operation, message.root
+        entry.tag, entry.site = message.tag, message.site
+
+    def last(self, rank: int) -> int:
+        """The number of a member's last call."""
+        return self._entries[rank].seq
+
+    def last_call(self, rank: int) -> str:
+        """A member's last call, and where it was made, for people."""
+        entry = self._entries.get(rank)
+        if entry is None or entry.operation is None:
+            return "nothing yet"
+        text = f"{entry.operation.describe(entry.root, entry.tag)}, call {entry.seq}"
+        return f"{text} ({entry.site})" if entry.site else text
+
+    def expected(self, seq: int) -> list[int]:
+        """Who has to make this call, in the group's order."""
+        if not self.left:
+            return self.ranks
+        return [r for r in self.ranks if r not in self.left or self.left[r] >= seq]
+
+    def missing(self, seq: int) -> list[int]:
+        """Who has not made this call, in the order of ranks in the world."""
+        late = (r for r in self.expected(seq) if self._entries[r].seq < seq)
+        return sorted(late)
+
+    def news(self, seq: int) -> list[int] | None:
+        """Who still makes calls, as ranks of the group, if fewer than before.
+
+        Args:
+            seq: The call by which it is told.
+        """
+        gone = sum(after < seq for after in self.left.values())
+        if gone == self._told:
+            return None
+        self._told = gone
+        there = set(self.expected(seq))
+        return [place for place, rank in enumerate(self.ranks) if rank in there]
