@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from zcoll.engine.engine import Engine, Key, Request
 from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
+from zcoll.engine.lookout import Lookout
 from zcoll.engine.loop import Errand
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
 from zcoll.protocol.membership import State
+from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
-from zcoll.wire import Payload, pack, parse
+from zcoll.wire import Payload, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
-    from zcoll.protocol.events import Identity
+    from zcoll.protocol.events import Identity, Peer
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Router
@@ -48,10 +50,16 @@ class Hub(Engine):
         loads: Loads | None,
         coordinator: Coordinator,
         router: Router,
+        *,
+        shares_memory: bool,
     ) -> None:
         super().__init__(identity, replica, place, liveness, loads)
         self._coordinator = coordinator
         self._router = router
+        self._lanes = HubLanes(
+            router, self._bell.fd, self._is_admitted, wanted=shares_memory
+        )
+        self._lookout = Lookout(self._lanes)
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
@@ -94,8 +102,8 @@ class Hub(Engine):
             self._router.admit()
         if self._router.monitor in ready:
             self._note_events(now)
-        if self._router.socket in ready:
-            self._receive_messages(now)
+        self._receive_messages(now, socket=self._router.socket in ready)
+        self._lanes.flush()
 
     def _note_events(self, now: float) -> None:
         events = self._router.events()
@@ -105,12 +113,9 @@ class Hub(Engine):
             text = "a connection broke in its handshake: another secret, or no zcoll?"
             self._log_note(Note(text, topic="knock", warning=True), now)
 
-    def _receive_messages(self, now: float) -> None:
-        for _ in range(BATCH):
-            received = self._router.receive()
-            if received is None:
-                break
-            peer, frames = received
+    def _receive_messages(self, now: float, *, socket: bool) -> None:
+        dying = bool(self._probes)  # a lane is emptied before its replica is given up
+        for peer, frames in self._lanes.receive(BATCH, socket=socket, everything=dying):
             try:
                 message = parse(frames)
             except ProtocolError as error:
@@ -118,11 +123,18 @@ class Hub(Engine):
             else:
                 self._coordinator.receive(peer, message, now)
 
+    def _is_admitted(self, peer: Peer) -> bool:
+        return self._coordinator.membership.by_peer(peer) is not None
+
     def _tick(self, now: float) -> None:
         self._router.cut_clogged(now)
         if self._probes and now >= self._probes[0]:
             self._probes = [at for at in self._probes if at > now]
             self._coordinator.probe()
+            for peer in self._lanes.unreachable():
+                self._coordinator.unreachable(peer, now)
+        self._lanes.retain(self._coordinator.membership.peers)
+        self._lanes.tick(now)
         self._coordinator.tick(now)
         super()._tick(now)
         if self._waiters and not self._coordinator.decisions.serving:
@@ -152,7 +164,7 @@ class Hub(Engine):
     def _dispatch(self, send: Send, now: float) -> None:
         if send.peer == LOCAL:
             self._replica.receive(send.message, now)
-        elif not self._router.send(send.peer, pack(send.message)):
+        elif not self._lanes.send(send.peer, send.message):
             self._coordinator.unreachable(send.peer, now)
 
     def _state_of_drain(self) -> tuple[bool, Any]:
@@ -165,6 +177,7 @@ class Hub(Engine):
     def _close(self) -> None:
         self._folder.stop()
         self._let_go_of_waiters()
+        self._lanes.close()
         self._router.close()
 
     # --- the fold ---------------------------------------------------------

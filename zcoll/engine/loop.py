@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
+    from zcoll.engine.lookout import Lookout
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.futures import Future
 
@@ -45,6 +46,7 @@ REST = 0.005  # seconds without a driver after which the loop thread drives
 STEP_LIMIT = 0.05  # seconds that the loop thread keeps the wheel, at most
 DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
 
+LANES: frozenset[Any] = frozenset(["lanes"])  # among what is ready: look at them
 _NOTHING: frozenset[Any] = frozenset()
 
 
@@ -72,6 +74,7 @@ class Loop:
         self._errands: deque[Errand] = deque()  # of a driver of the program's
         self._wheel = threading.Lock()
         self._bell = Bell()
+        self._lookout: Lookout | None = None  # once there are lanes to look at
         self._poller = zmq.Poller()
         self._watched = select.poll()
         self._register(self._bell)
@@ -193,14 +196,26 @@ class Loop:
             raise guard.raised
         self._inbox.append(job)
 
-    def _sleep(self, pause: float, guard: Shield | NoShield) -> set[Any]:
+    def _sleep(self, pause: float, guard: Shield | NoShield) -> AbstractSet[Any]:
         """Sleep until something happens: what is ready."""
         self._sleeping = True
+        lookout = self._lookout
         try:
-            timeout = 0 if self._inbox else math.ceil(pause * 1000)
-            return {source for source, _ in guard.sleep(self._poller.poll, timeout)}
+            if lookout is None:
+                found = bool(self._inbox)
+            elif lookout.look(self._inbox):
+                if time.monotonic() < self._tick_at:
+                    return LANES
+                found = True  # now and then the sockets are looked at too
+            else:
+                found = not lookout.lie_down() or bool(self._inbox)
+            timeout = 0 if found else math.ceil(pause * 1000)
+            ready = guard.sleep(self._poller.poll, timeout)
+            return LANES.union(source for source, _ in ready)
         finally:
             self._sleeping = False
+            if lookout is not None:
+                lookout.get_up()
 
     def _take_wheel(self) -> bool:
         """Take it, unless another of the program's threads has it."""
@@ -253,6 +268,8 @@ class Loop:
             self._finished = self._leaving and self._drained()
             # Descriptors only tell of what comes after a look that has found nothing.
             self._watching = True
+            if self._lookout is not None:
+                self._lookout.lie_down()
             if self._look() or self._inbox:
                 self._watching = False
         finally:
@@ -265,7 +282,10 @@ class Loop:
 
     def _look(self) -> set[Any]:
         """What is ready."""
-        return {source for source, _ in self._poller.poll(0)}
+        ready = {source for source, _ in self._poller.poll(0)}
+        if self._lookout is not None and self._lookout.lanes.waiting:
+            ready |= LANES
+        return ready
 
     def _rest(self) -> None:
         """Let others drive, until nobody has for a while or there is an urgent call."""
@@ -342,7 +362,7 @@ class Loop:
 
     def _is_busy(self) -> bool:
         """Whether something is on its way that goes on as answers arrive."""
-        return False
+        return self._lookout is not None and self._lookout.lanes.busy
 
     def _delegate(self, errand: Errand) -> None:
         """Run an errand on another thread, and post the job that it gives."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zcoll.engine.engine import Engine
+from zcoll.engine.lookout import Lookout
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
+from zcoll.transport.lane.replica import ReplicaLane
 from zcoll.transport.monitor import Event
-from zcoll.wire import pack, parse
+from zcoll.wire import Kind, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
+
+T = TypeVar("T")
 
 MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
 GIVEN_UP = 0.1  # seconds after a connection's end in which libzmq says it tries again
@@ -42,6 +48,8 @@ class Spoke(Engine):
         liveness: Liveness,
         loads: Loads | None,
         dealer: Dealer,
+        *,
+        shares_memory: bool,
     ) -> None:
         super().__init__(identity, replica, place, liveness, loads)
         self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
@@ -49,6 +57,8 @@ class Spoke(Engine):
         self._broken_at: float | None = None
         self._hung_up = False
         self._dealer = dealer
+        self._lane = ReplicaLane(dealer, self._bell.fd, wanted=shares_memory)
+        self._lookout = Lookout(self._lane)
         self._register(dealer.socket)
         self._register(dealer.monitor)
 
@@ -60,20 +70,35 @@ class Spoke(Engine):
     def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
         events = self._dealer.events() if self._dealer.monitor in ready else []
-        if self._dealer.socket in ready or events:
-            self._receive_messages(now)
+        if self._dealer.socket in ready or events or self._lane.waiting:
+            most = self._lane.unread if Event.DISCONNECTED in events else 0
+            self._receive_messages(max(BATCH, most), now)
         for event in events:
             self._apply(event, now)
+        self._mind_lane(self._lane.flush)
 
-    def _receive_messages(self, now: float) -> None:
-        for _ in range(BATCH):
-            frames = self._dealer.receive()
+    def _receive_messages(self, most: int, now: float) -> None:
+        for _ in range(most):
+            frames = self._mind_lane(self._lane.receive)
             if frames is None:
                 break
             try:
-                self._replica.receive(parse(frames), now)
+                message = parse(frames)
             except ProtocolError as error:
                 self._replica.misled(error)
+                continue
+            self._replica.receive(message, now)
+            if message.kind is Kind.WELCOME:
+                self._lane.offer()
+
+    def _mind_lane(self, act: Callable[[], T]) -> T | None:
+        """Do something with the lane, whose memory rank 0 can write to."""
+        try:
+            return act()
+        except ProtocolError as error:
+            self._lane.drop()
+            self._replica.misled(error)
+            return None
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None
@@ -83,6 +108,7 @@ class Spoke(Engine):
             self._replica.connected(now)
         elif event is Event.DISCONNECTED:
             self._broken_at = now
+            self._lane.drop()
             self._replica.disconnected(now)
         elif event is Event.REFUSED:
             self._broken_at = now
@@ -90,6 +116,7 @@ class Spoke(Engine):
 
     def _tick(self, now: float) -> None:
         self._dealer.cut_clogged(now)
+        self._mind_lane(lambda: self._lane.tick(now))
         if self._replica.gone and not self._leaving and not self._hung_up:
             # Rank 0 must learn that this replica has given it up, even if it only
             # comes back to life now: a connection would look like a sign of life.
@@ -106,7 +133,8 @@ class Spoke(Engine):
             for instruction in instructions:
                 if isinstance(instruction, Send):
                     # What is not sent here is sent again after the reconnect.
-                    self._dealer.send(pack(instruction.message))
+                    message = instruction.message
+                    self._mind_lane(functools.partial(self._lane.send, message))
                 else:
                     self._inform(instruction, now)
 
@@ -114,4 +142,5 @@ class Spoke(Engine):
         return self._replica.gone, self._replica.acknowledged
 
     def _close(self) -> None:
+        self._lane.drop()
         self._dealer.close()

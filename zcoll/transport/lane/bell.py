@@ -1,7 +1,8 @@
-"""What wakes a process that sleeps, without ZeroMQ's threads between.
+"""The way to another process's bell: wakes it without ZeroMQ's threads between.
 
-A pipe, whose end the other process opens through ``/proc``. Ringing takes a
-microsecond; a ZeroMQ message takes two threads more on its way.
+A bell is a pipe that its process polls. Another process opens it through ``/proc``,
+and writes a byte: that takes a microsecond, where a ZeroMQ message has to pass two
+more threads.
 """
 
 from __future__ import annotations
@@ -13,36 +14,20 @@ import stat
 from zcoll.transport.lane.segment import Ticket, UnavailableError, boot_id
 
 
-class Bell:
-    """What this process listens to, as a descriptor that can be polled.
+def bell_ticket(descriptor: int) -> Ticket:
+    """What another process needs to ring a pipe of this one.
 
-    Attributes:
-        descriptor: Readable once it has been rung.
+    Args:
+        descriptor: The end that is polled.
+
+    Raises:
+        UnavailableError: The system does not say which host this is.
     """
-
-    def __init__(self) -> None:
-        self.descriptor, self._other = os.pipe()
-        os.set_blocking(self.descriptor, False)
-
-    @property
-    def ticket(self) -> Ticket:
-        """What another process needs to ring it."""
-        token = _identify(self.descriptor)
-        return Ticket(boot_id(), os.getpid(), self._other, token)
-
-    def silence(self) -> None:
-        """Take note that it has been rung."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.descriptor, 4096)
-
-    def close(self) -> None:
-        """Nobody listens any more."""
-        os.close(self.descriptor)
-        os.close(self._other)
+    return Ticket(boot_id(), os.getpid(), descriptor, _identify(descriptor))
 
 
 class Ringer:
-    """The way to another process's bell.
+    """Rings another process's bell.
 
     Args:
         ticket: The bell's.
@@ -56,7 +41,7 @@ class Ringer:
         # ringing for a process that has just died raises no SIGPIPE.
         self._descriptor = ticket.open(os.O_RDWR)
         if _identify(self._descriptor) != ticket.token:
-            self.close()
+            os.close(self._descriptor)
             raise UnavailableError("the bell is another's (another container?)")
 
     def ring(self) -> None:

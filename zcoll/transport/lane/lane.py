@@ -25,12 +25,9 @@ from zcoll.transport.lane.ring import (
     Reader,
     Writer,
 )
-
 from zcoll.transport.lane.segment import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from zcoll.transport.lane.bell import Ringer
     from zcoll.transport.lane.segment import Segment
     from zcoll.wire import Buffer
@@ -61,22 +58,26 @@ class Lane:
         ringer: To wake the other side; closed with the lane.
         made: Whether this side has made the segment.
 
+    Attributes:
+        backlog: Messages that wait for room in the ring.
+
     Raises:
         UnavailableError: There is no room for it.
     """
 
     def __init__(self, segment: Segment, ringer: Ringer, *, made: bool) -> None:
+        self.backlog: deque[list[Buffer]] = deque()
         self._segment = segment
         self._ringer = ringer
-        memory = segment.memory
         first, second = (0, 1) if made else (1, 0)
-        words = [memory[at : at + 8 * WORDS].cast("Q") for at in _WORDS_AT]
         starts = [_FIRST_RING, _FIRST_RING + SPACE]
-        spaces = [memory[at : at + SPACE] for at in starts]
-        self._own, self._other = words[first], words[second]
         base = starts[first]
         if not segment.reserve(base, LEAST):
             raise UnavailableError("no room for shared memory")
+        memory = segment.memory
+        words = [memory[at : at + 8 * WORDS].cast("Q") for at in _WORDS_AT]
+        spaces = [memory[at : at + SPACE] for at in starts]
+        self._own, self._other = words[first], words[second]
         self._views = [*words, *spaces]
         self._writer = Writer(
             self._own,
@@ -87,7 +88,6 @@ class Lane:
             lambda start, size: segment.release(base + start, size),
         )
         self._reader = Reader(self._own, self._other, spaces[second])
-        self._backlog: deque[list[Buffer]] = deque()
         self._sleeps = 0
         self._rung = 0  # the other side's sleep for which it has been rung last
         self._consumed = 0  # when there was last no room for the backlog
@@ -100,10 +100,10 @@ class Lane:
         """Send a message; it waits here while the ring has no room.
 
         Raises:
-            FullError: The lane cannot carry it; see :meth:`unsent`.
+            FullError: The lane cannot carry it; see :meth:`take_back`.
             ProtocolError: The other side's words make no sense.
         """
-        self._backlog.append(frames)
+        self.backlog.append(frames)
         self.flush()
 
     def flush(self) -> None:
@@ -112,17 +112,17 @@ class Lane:
         Raises:
             FullError, ProtocolError: As for :meth:`send`.
         """
-        if not self._backlog:
-            return
         before = self._own[PUBLISHED]
-        while self._backlog:
-            self._consumed = self._other[CONSUMED]
-            if not self._writer.write(self._backlog[0]):
-                break
-            self._large = self._large or len(self._backlog[0]) > 1
-            self._backlog.popleft()
-        if self._own[PUBLISHED] != before:
-            self._wake_other(~0)
+        try:
+            while self.backlog:
+                self._consumed = self._other[CONSUMED]
+                if not self._writer.write(self.backlog[0]):
+                    break
+                self._large = self._large or len(self.backlog[0]) > 1
+                self.backlog.popleft()
+        finally:
+            if self._own[PUBLISHED] != before:
+                self._wake_other(~0)
 
     def _wake_other(self, reasons: int) -> None:
         fence()
@@ -131,53 +131,67 @@ class Lane:
             self._rung = asleep
             self._ringer.ring()
 
+    def take_back(self) -> list[list[Buffer]]:
+        """Take back the messages that still wait for room, in order."""
+        messages = list(self.backlog)
+        self.backlog.clear()
+        return messages
+
     def tick(self, now: float) -> None:
-        """Time has passed: give back memory that is not needed any more."""
+        """Time has passed: give back memory that is not needed any more.
+
+        Raises:
+            ProtocolError: The other side's words make no sense.
+        """
         if self._large:
             self._large, self._large_at = False, now
         elif self._writer.reserved > LEAST and now - self._large_at >= IDLE:
             if self._writer.shrink():
                 self._wake_other(~0)
 
-    @property
-    def unsent(self) -> list[list[Buffer]]:
-        """The messages that still wait for room, in order."""
-        return list(self._backlog)
-
     # --- receiving --------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a message to receive, or room for one that waits."""
-        return self._reader.waiting or (
-            bool(self._backlog) and bool(self._other[CONSUMED] != self._consumed)
+        """Whether there is a message to take, or room for one that waits."""
+        return bool(self._other[PUBLISHED] != self._reader.count) or (
+            bool(self.backlog) and bool(self._other[CONSUMED] != self._consumed)
         )
 
-    def receive(self, most: int) -> Iterator[list[Buffer]]:
-        """Take messages, as many at most.
+    @property
+    def unread(self) -> int:
+        """Messages that can be taken now."""
+        return int(self._other[PUBLISHED]) - self._reader.count
 
-        The second frame of a message is lent: it must not be referred to any more
-        when the next one is taken.
+    def take(self) -> list[Buffer] | None:
+        """Take the next message, or None.
+
+        Its second frame is lent: it must not be referred to any more when the next
+        one is taken.
 
         Raises:
             ProtocolError: What stands in the ring is no message.
         """
-        if not self._reader.waiting:
-            return
-        while most and (frames := self._reader.read()) is not None:
-            most -= 1
+        reader, read = self._reader, False
+        while True:
+            if reader.done():
+                read = True
+                if self._other[ASLEEP] & _WANTS_ROOM:
+                    self._wake_other(_WANTS_ROOM)
+            frames = reader.read()
+            if frames is None:
+                if read:
+                    self._wake_other(_WANTS_ROOM)
+                return None
             if frames[0]:
-                yield frames
-            del frames
-            self._reader.done()
-        self._wake_other(_WANTS_ROOM)
+                return frames
 
     # --- sleeping ---------------------------------------------------------
 
     def lie_down(self) -> None:
         """Say that this side sleeps. Then: :func:`fence`, and look at ``waiting``."""
         self._sleeps += 2
-        self._own[ASLEEP] = self._sleeps | (_WANTS_ROOM if self._backlog else 0)
+        self._own[ASLEEP] = self._sleeps | (_WANTS_ROOM if self.backlog else 0)
 
     def get_up(self) -> None:
         """Say that this side is awake."""
@@ -187,8 +201,9 @@ class Lane:
 
     def close(self) -> None:
         """Let go of the memory. What the other side has not read it can still read."""
+        self.backlog.clear()
+        self._reader.done()
         for view in self._views:
             view.release()
         self._segment.close()
         self._ringer.close()
-        self._backlog.clear()

@@ -190,23 +190,19 @@ class Reader:
         own: This side's words.
         other: The writer's words.
         space: Where the messages stand.
+
+    Attributes:
+        count: Messages that have been read.
     """
 
-    def __init__(
-        self, own: memoryview, other: memoryview, space: memoryview
-    ) -> None:
+    def __init__(self, own: memoryview, other: memoryview, space: memoryview) -> None:
         self._own = own
         self._other = other
         self._space = space
         self._place = 0
-        self._read = 0
+        self.count = 0
         self._next: int | None = None
         self._lent: memoryview | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is a message to read. Takes a tenth of a microsecond."""
-        return bool(self._other[PUBLISHED] != self._read)
 
     def read(self) -> list[Buffer] | None:
         """Look at the next message, or None.
@@ -216,7 +212,7 @@ class Reader:
         Raises:
             ProtocolError: What stands there is no message.
         """
-        if self._other[PUBLISHED] == self._read:
+        if self._other[PUBLISHED] == self.count:
             return None
         if self._space[self._place : self._place + _SIZES.size] == _BACK:
             self._place = 0
@@ -234,13 +230,14 @@ class Reader:
             frames.append(self._lent)
         return frames
 
-    def done(self) -> None:
-        """The message that was read last is no longer looked at."""
+    def done(self) -> bool:
+        """The message that was read last is no longer looked at; False if none was."""
         if self._next is None:
-            return
+            return False
         if self._lent is not None:
             self._lent.release()
             self._lent = None
         self._place, self._next = self._next, None
-        self._read += 1
-        self._own[CONSUMED] = self._read
+        self.count += 1
+        self._own[CONSUMED] = self.count
+        return True

@@ -212,12 +212,13 @@ class Segment:
         return os.fstat(self._descriptor).st_blocks * 512
 
     def close(self) -> None:
-        """Unmap it; views of it must have been released. Again does nothing."""
+        """Unmap it, once all views of it are released. Again does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
             self.memory.release()
-            self._map.close()
+            with contextlib.suppress(BufferError):  # it goes with the last view of it
+                self._map.close()
 
 
 def _check(descriptor: int, ticket: Ticket) -> None:
