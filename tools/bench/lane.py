@@ -17,9 +17,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 
-from zcoll.transport.lane.bell import Bell, Ringer
+from zcoll.engine.bell import Bell
+from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket
+from zcoll.wire import Buffer
 
 ROUNDS = 5000
 SIZES = (100, 1_000, 10_000, 60_000)  # bytes
@@ -39,19 +41,27 @@ def sleep(lane: Lane, bell: Bell) -> None:
         lane.lie_down()
         fence()
         if not lane.waiting:
-            select.select([bell.descriptor], [], [], 10)
+            select.select([bell.fd], [], [], 10)
         lane.get_up()
         bell.silence()
         if lane.waiting:
             return
 
 
+def send(lane: Lane, frames: list[Buffer]) -> None:
+    """Send a message, and wake the other side if it sleeps."""
+    lane.send(frames)
+    fence()
+    lane.ring()
+
+
 def answer(lane: Lane, bell: Bell, wait: Callable[[Lane, Bell], None]) -> None:
     """The other side of the round trips."""
     for _ in range(ROUNDS):
         wait(lane, bell)
-        for frames in lane.receive(1):
-            lane.send([bytes(frames[0])])
+        frames = lane.take()
+        assert frames is not None
+        send(lane, [frames[0]])
 
 
 def take(lane: Lane, bell: Bell) -> None:
@@ -60,20 +70,18 @@ def take(lane: Lane, bell: Bell) -> None:
     taken = 0
     while taken < TOTAL:
         look(lane, bell)
-        for _, data in lane.receive(8):
-            held[:] = data
-            taken += len(data)
-    lane.send([b"done"])
+        while (frames := lane.take()) is not None:
+            held[:] = frames[1]
+            taken += len(frames[1])
+    send(lane, [b"done"])
 
 
 def other(pipe: Connection) -> None:
     """The other process."""
     ticket, ring = pipe.recv()
     bell = Bell()
-    lane = Lane(
-        Segment.open(Ticket(**ticket)), Ringer(Ticket(**ring)), made=False
-    )
-    pipe.send(asdict(bell.ticket))
+    lane = Lane(Segment.open(Ticket(**ticket)), Ringer(Ticket(**ring)), made=False)
+    pipe.send(asdict(bell_ticket(bell.fd)))
     for _ in SIZES:
         answer(lane, bell, look)
         answer(lane, bell, sleep)
@@ -88,10 +96,9 @@ def round_trips(
     times = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        lane.send([bytes(size)])
+        send(lane, [bytes(size)])
         wait(lane, bell)
-        for _frames in lane.receive(1):
-            pass
+        lane.take()
         times.append(time.perf_counter() - start)
     times.sort()
     p99 = times[len(times) * 99 // 100]
@@ -104,7 +111,7 @@ def main() -> None:
     process = multiprocessing.get_context("spawn").Process(target=other, args=(theirs,))
     process.start()
     segment, bell = Segment.create(SIZE), Bell()
-    pipe.send((asdict(segment.ticket), asdict(bell.ticket)))
+    pipe.send((asdict(segment.ticket), asdict(bell_ticket(bell.fd))))
     lane = Lane(segment, Ringer(Ticket(**pipe.recv())), made=True)
     print("there and back, us: bytes, looking median p99, sleeping median p99")
     for size in SIZES:
@@ -114,8 +121,8 @@ def main() -> None:
     chunk = memoryview(bytes(CHUNK))
     start = time.perf_counter()
     for _ in range(TOTAL // CHUNK):
-        lane.send([b"head", chunk])
-        while lane.unsent:
+        send(lane, [b"head", chunk])
+        while lane.backlog:
             os.sched_yield()
             lane.flush()
     look(lane, bell)

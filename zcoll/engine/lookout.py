@@ -11,7 +11,8 @@ from zcoll.transport.lane.lane import fence
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-LOOK = 0.0001  # seconds of looking before a sleep; a wake-up takes about as long
+LOOK = 0.0002  # seconds of looking before a sleep: about as long as a small call takes
+CROWDED = 0.02  # seconds without looking, once others have kept the processor so long
 
 
 class Lanes(Protocol):
@@ -32,6 +33,9 @@ class Lanes(Protocol):
     @property
     def busy(self) -> bool: ...  # noqa: D102 - see above
 
+    def ring(self) -> None:
+        """Wake those who sleep and have been sent something."""
+
     def lie_down(self) -> None:
         """Say that this process sleeps, so that it is woken."""
 
@@ -49,6 +53,7 @@ class Lookout:
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
         self._lying = False
+        self._crowded_until = 0.0
 
     def look(self, inbox: Sized) -> bool:
         """Look for some time, and let others use the processor meanwhile.
@@ -59,13 +64,16 @@ class Lookout:
         Returns:
             Whether there is something to do.
         """
-        if not self.lanes.active:
-            return bool(inbox)
-        until = time.monotonic() + LOOK
+        now = time.monotonic()
+        until = now + LOOK
         while not (self.lanes.waiting or inbox):
-            if time.monotonic() >= until:
+            if now >= until or now < self._crowded_until or not self.lanes.active:
                 return False
             os.sched_yield()
+            before, now = now, time.monotonic()
+            if now - before > LOOK:
+                # Who yields on a crowded machine comes back late; who is woken, soon.
+                self._crowded_until = now + CROWDED
         return True
 
     def lie_down(self) -> bool:

@@ -312,6 +312,8 @@ class Loop:
             self._tick_at = now + TICK
             self._tick(now)
         self._obey(now)
+        if self._lookout is not None:
+            self._lookout.lanes.ring()
 
     def _drained(self) -> bool:
         """Whether a replica that leaves may go."""
@@ -324,7 +326,7 @@ class Loop:
         if done or now - self._progress_at <= DRAIN_LIMIT:
             return done
         self._hurry()
-        self._obey(now)
+        self._act(_NOTHING)
         return True
 
     def _end(self, error: GroupError | None) -> None:

@@ -97,6 +97,15 @@ class End:
         """Whether messages wait for room."""
         return bool(self._lane.backlog)
 
+    @property
+    def rings(self) -> bool:
+        """Whether something has been sent since the last :meth:`ring`."""
+        return self._lane.rings
+
+    def ring(self) -> None:
+        """Wake the other side if it sleeps; behind a fence."""
+        self._lane.ring()
+
     def lie_down(self) -> None:
         """Say that this side sleeps; then there must be a fence, and a last look."""
         self._lane.lie_down()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zcoll.errors import ProtocolError
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.end import End
-from zcoll.transport.lane.lane import SIZE, Lane
+from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
 from zcoll.wire import pack
@@ -199,6 +199,17 @@ class HubLanes:
     def busy(self) -> bool:
         """Whether messages wait for room."""
         return any(end.busy for end in self._ends.values())
+
+    def ring(self) -> None:
+        """Wake the replicas that sleep and have been sent something.
+
+        Only now: who is woken may take the processor from this process.
+        """
+        ends = [end for end in self._ends.values() if end.rings]
+        if ends:
+            fence()
+            for end in ends:
+                end.ring()
 
     def lie_down(self) -> None:
         """Say that this side sleeps; then there must be a fence, and a last look."""

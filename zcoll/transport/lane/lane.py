@@ -60,6 +60,7 @@ class Lane:
 
     Attributes:
         backlog: Messages that wait for room in the ring.
+        rings: Whether something has been sent since the last :meth:`ring`.
 
     Raises:
         UnavailableError: There is no room for it.
@@ -67,6 +68,7 @@ class Lane:
 
     def __init__(self, segment: Segment, ringer: Ringer, *, made: bool) -> None:
         self.backlog: deque[list[Buffer]] = deque()
+        self.rings = False
         self._segment = segment
         self._ringer = ringer
         first, second = (0, 1) if made else (1, 0)
@@ -112,20 +114,23 @@ class Lane:
         Raises:
             FullError, ProtocolError: As for :meth:`send`.
         """
-        before = self._own[PUBLISHED]
-        try:
-            while self.backlog:
-                self._consumed = self._other[CONSUMED]
-                if not self._writer.write(self.backlog[0]):
-                    break
-                self._large = self._large or len(self.backlog[0]) > 1
-                self.backlog.popleft()
-        finally:
-            if self._own[PUBLISHED] != before:
-                self._wake_other(~0)
+        while self.backlog:
+            self._consumed = self._other[CONSUMED]
+            self.rings = True  # also for what only takes the reader back to the start
+            if not self._writer.write(self.backlog[0]):
+                break
+            self._large = self._large or len(self.backlog[0]) > 1
+            self.backlog.popleft()
+
+    def ring(self) -> None:
+        """Wake the other side, if it sleeps and has been sent something.
+
+        Between what was sent and this there must be a :func:`fence`.
+        """
+        self.rings = False
+        self._wake_other(~0)
 
     def _wake_other(self, reasons: int) -> None:
-        fence()
         asleep = self._other[ASLEEP]
         if asleep & reasons and asleep != self._rung:
             self._rung = asleep
@@ -146,8 +151,7 @@ class Lane:
         if self._large:
             self._large, self._large_at = False, now
         elif self._writer.reserved > LEAST and now - self._large_at >= IDLE:
-            if self._writer.shrink():
-                self._wake_other(~0)
+            self.rings = self._writer.shrink() or self.rings
 
     # --- receiving --------------------------------------------------------
 
@@ -176,11 +180,11 @@ class Lane:
         while True:
             if reader.done():
                 read = True
-                if self._other[ASLEEP] & _WANTS_ROOM:
-                    self._wake_other(_WANTS_ROOM)
+                self._wake_other(_WANTS_ROOM)
             frames = reader.read()
             if frames is None:
                 if read:
+                    fence()
                     self._wake_other(_WANTS_ROOM)
                 return None
             if frames[0]:

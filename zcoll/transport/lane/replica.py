@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.end import End
-from zcoll.transport.lane.lane import SIZE, Lane
+from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
 from zcoll.wire import pack
@@ -172,6 +172,12 @@ class ReplicaLane:
     def busy(self) -> bool:
         """Whether messages wait for room."""
         return self._end is not None and self._end.busy
+
+    def ring(self) -> None:
+        """Wake rank 0, if it sleeps and has been sent something."""
+        if self._end is not None and self._end.rings:
+            fence()
+            self._end.ring()
 
     def lie_down(self) -> None:
         """Say that this side sleeps; then there must be a fence, and a last look."""
