@@ -101,7 +101,7 @@ def main() -> None:
         _take_part(options.rank, options.port, options.turns)
         return
     same = ["--turns", str(options.turns), "--port", str(options.port)]
-    other = subprocess.Popen([sys.executable, __file__, "--rank", "1", *same])  # noqa: S603 - ourselves
+    other = subprocess.Popen([sys.executable, __file__, "--rank", "1", *same])
     try:
         found = _take_part(0, options.port, options.turns)
         other.wait(60)

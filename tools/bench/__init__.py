@@ -1,0 +1,1 @@
+"""How fast zcoll is, beside its peers. ``tools/bench/run`` measures and reports."""

@@ -1,0 +1,1 @@
+"""One module per library: how its calls are made. They are imported where they run."""
