@@ -17,9 +17,13 @@ _LIBRARIES = tuple(
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def call_site() -> str:
-    """The innermost line of the caller outside this package: ``train.py:88 main``."""
-    return site_of(sys._getframe(1))
+def call_site(depth: int = 0) -> str:
+    """The innermost line of the caller outside this package: ``train.py:88 main``.
+
+    Args:
+        depth: How many frames above this function's caller are known to be within.
+    """
+    return site_of(sys._getframe(1 + depth))
 
 
 def site_of(frame: FrameType) -> str:

@@ -255,21 +255,12 @@ def parse(frames: Sequence[Buffer]) -> Message:
     rank, root, session, group, seq, number, ack = numbers
     if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
+    site = str(head[_HEADER.size : place], "utf-8", "replace") if site_size else ""
+    tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
+    data = frames[1] if kind is Kind.CHUNK else None
     return Message(
-        kind=kind,
-        operation=operation,
-        flags=flags,
-        rank=rank,
-        root=root,
-        session=session,
-        group=group,
-        seq=seq,
-        number=number,
-        ack=ack,
-        site=str(head[_HEADER.size : place], "utf-8", "replace"),
-        tag=str(head[place:end], "utf-8", "replace"),
-        body=head[end:],
-        data=frames[1] if len(frames) == 2 else None,
+        *(kind, operation, flags, rank, root, session, group, seq, number, ack),
+        *(site, tag, head[end:], data),
     )
 
 

@@ -5,7 +5,6 @@ It never runs on the loop thread, where it would keep the sockets waiting.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from zcoll.errors import ReentrantCallError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 STOP_LIMIT = 0.5  # seconds that stopping waits for a job
 
@@ -38,15 +37,15 @@ def refuse_inside_user_code(what: str) -> None:
         )
 
 
-@contextlib.contextmanager
-def user_code() -> Iterator[None]:
+class user_code:  # noqa: N801 - it is used like a function
     """Mark what runs inside as a reduce function or a callback."""
-    before = getattr(_here, "working", False)
-    _here.working = True
-    try:
-        yield
-    finally:
-        _here.working = before
+
+    def __enter__(self) -> None:
+        self._before = in_user_code()
+        _here.working = True
+
+    def __exit__(self, *_: object) -> None:
+        _here.working = self._before
 
 
 class Worker:

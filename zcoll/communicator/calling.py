@@ -113,7 +113,7 @@ class Calling:
     ) -> Contribution:
         """Check, and encode so that an error has the caller's stack."""
         self._check(operation, tag, root, reduce_fn)
-        made = Contribution(self._group, operation, int(root), tag, call_site(), None)
+        made = Contribution(self._group, operation, int(root), tag, call_site(2), None)
         if operation.contributes(self.replica_rank, root):
             try:
                 made.payload = self._encode(operation, value)

@@ -141,11 +141,8 @@ class Hub(Engine):
             self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
-        busy = True
-        while busy:
-            busy = False
+        while True:
             for instruction in self._coordinator.take():
-                busy = True
                 if isinstance(instruction, Send):
                     self._dispatch(instruction, now)
                 elif isinstance(instruction, Fold):
@@ -154,8 +151,10 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
-            for answer in self._replica.take():
-                busy = True
+            answers = self._replica.take()
+            if not answers and self._coordinator.silent:
+                break
+            for answer in answers:
                 if isinstance(answer, Send):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:

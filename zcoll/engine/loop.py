@@ -177,10 +177,14 @@ class Loop:
         """Take steps until the end, or until there is an errand."""
         self._act(_NOTHING)
         while not self._errands:
-            left = deadline - time.monotonic()
-            if future.done() or self._leaving or left <= 0:
+            if future.done() or self._leaving:
                 return None
-            self._act(self._sleep(min(left, self._pause()), guard))
+            pause = self._pause()
+            if deadline < math.inf:
+                pause = min(pause, deadline - time.monotonic())
+                if pause <= 0:
+                    return None
+            self._act(self._sleep(pause, guard))
         return self._errands.popleft()
 
     def _run_errand(self, errand: Errand, guard: Shield | NoShield) -> None:
@@ -221,11 +225,12 @@ class Loop:
         """Take it, unless another of the program's threads has it."""
         if self._leaving or self._ended or self._broken is not None:
             return False
-        taken = self._wheel.acquire(blocking=False) or (
+        if self._wheel.acquire(blocking=False) or (
             self._stepping and self._wheel.acquire(timeout=STEP_LIMIT)
-        )
-        self._hosted = self._hosted or taken
-        return taken
+        ):
+            self._hosted = True
+            return True
+        return False
 
     def _leave_wheel(self) -> None:
         """Give it up; the loop thread learns of what is left to do."""
@@ -233,13 +238,14 @@ class Loop:
         self._turns += 1
         while self._errands:
             self._delegate(self._errands.popleft())
-        urgent = self._leaving or self._broken is not None or self._is_busy()
+        busy = self._is_busy()
         self._wheel.release()
-        urgent = urgent or bool(self._inbox or self._waiting)
         if self._watching:
             self._bell.ring()
-        elif urgent or self._resting:
-            self._calls.put(urgent)
+        elif self._inbox or self._waiting or busy or self._leaving or self._broken:
+            self._calls.put(True)
+        elif self._resting:
+            self._calls.put(False)
 
     # --- the loop thread --------------------------------------------------
 

@@ -9,7 +9,6 @@ the thread sleeps, a signal ends the sleep at once.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import signal
 import sys
@@ -83,7 +82,9 @@ class Shield:
             self._put_back()
         finally:
             self._put_back()  # after an interrupt by a handler that had its place again
-            self._run_caught()
+            self.raised = None
+            if self._caught:
+                self._run_caught()
 
     def _put_back(self) -> None:
         while self._replaced:
@@ -93,13 +94,13 @@ class Shield:
             self._replaced.pop()
 
     def _run_caught(self) -> None:
-        if self._caught:
-            number = self._caught.pop(0)
-            handler = getsignal(number)
-            try:
-                if callable(handler):
-                    handler(number, sys._getframe())
-            finally:
+        number = self._caught.pop(0)
+        handler = getsignal(number)
+        try:
+            if callable(handler):
+                handler(number, sys._getframe())
+        finally:
+            if self._caught:
                 self._run_caught()
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
@@ -146,10 +147,13 @@ class Shield:
             self._mode = _Mode.HELD
 
 
-class NoShield(contextlib.AbstractContextManager["NoShield"]):
+class NoShield:
     """What :class:`Shield` is on a thread that no signal interrupts."""
 
     raised: BaseException | None = None
+
+    def __enter__(self) -> NoShield:
+        return self
 
     def __exit__(self, *_: object) -> None:
         return None

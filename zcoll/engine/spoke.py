@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.engine import Engine
 from zcoll.engine.lookout import Lookout
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
-
-T = TypeVar("T")
 
 MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
 GIVEN_UP = 0.1  # seconds after a connection's end in which libzmq says it tries again
@@ -70,18 +68,15 @@ class Spoke(Engine):
     def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
         events = self._dealer.events() if self._dealer.monitor in ready else []
-        if self._dealer.socket in ready or events or self._lane.waiting:
-            most = self._lane.unread if Event.DISCONNECTED in events else 0
-            self._receive_messages(max(BATCH, most), now)
+        most = self._lane.unread if Event.DISCONNECTED in events else 0
+        socket = self._dealer.socket in ready or bool(events)
+        self._mind_lane(lambda: self._receive_messages(max(BATCH, most), socket, now))
         for event in events:
             self._apply(event, now)
         self._mind_lane(self._lane.flush)
 
-    def _receive_messages(self, most: int, now: float) -> None:
-        for _ in range(most):
-            frames = self._mind_lane(self._lane.receive)
-            if frames is None:
-                break
+    def _receive_messages(self, most: int, socket: bool, now: float) -> None:
+        for frames in self._lane.receive(most, socket=socket):
             try:
                 message = parse(frames)
             except ProtocolError as error:
@@ -91,14 +86,13 @@ class Spoke(Engine):
             if message.kind is Kind.WELCOME:
                 self._lane.offer()
 
-    def _mind_lane(self, act: Callable[[], T]) -> T | None:
+    def _mind_lane(self, act: Callable[[], object]) -> None:
         """Do something with the lane, whose memory rank 0 can write to."""
         try:
-            return act()
+            act()
         except ProtocolError as error:
             self._lane.drop()
             self._replica.misled(error)
-            return None
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None

@@ -79,8 +79,10 @@ class Calls:
             return
         call.sites[rank] = message.site
         self._take(call, rank, message)
-        yield from self._fetch(call)
-        yield from self._advance()
+        if rank != HUB and call.contributors[:1] == [rank]:
+            yield from self._fetch(call)
+        if len(call.sites) >= call.expected or self._grants.waiting:
+            yield from self._advance()
 
     def _begin(self, operation: Operation, message: Message) -> Call:
         expected = self.roll.expected(message.seq)
@@ -104,6 +106,7 @@ class Calls:
             self._keep(call, rank, message.payload)
         elif message.flags & Flag.CHUNKED:
             call.sizes[rank] = sum(parse_sizes(message.body))
+            self._grants.waiting += 1
         else:
             raise ProtocolError(f"replica {rank} sent no payload for {call}")
 
@@ -149,8 +152,9 @@ class Calls:
         if call is None:
             return
         call.folding = False
-        done = call.contributors[: call.folded]
-        self._grants.release(call, sum(call.sizes.pop(rank, 0) for rank in done))
+        if call.sizes:
+            done = call.contributors[: call.folded]
+            self._grants.release(call, sum(call.sizes.pop(rank, 0) for rank in done))
         if error is not None:
             yield self._decide(call, Outcome(), error)
         elif results is not None:
@@ -188,7 +192,8 @@ class Calls:
             yield decision
             if isinstance(decision, FoldNext):
                 break
-        yield from self._grants.next(self._open, self.decided + 1)
+        if self._grants.waiting:
+            yield from self._grants.next(self._open, self.decided + 1)
 
     def _try(self, call: Call) -> Decide | FoldNext | None:
         """What the first open call can do now."""
@@ -242,7 +247,7 @@ class Calls:
         if call.operation.ends:
             self.limit, self.torn_down = call.seq, True
         del self._open[call.seq]
-        self._grants.release(call, call.holding)
+        self._grants.forget(call)
         if error is not None:
             error.group = self.name
         return Decide(call, outcome, error, self.roll.news(call.seq))
@@ -255,8 +260,7 @@ class Calls:
             return
         self.limit = max(after, self.decided)
         for seq in [seq for seq in self._open if seq > self.limit]:
-            call = self._open.pop(seq)
-            self._grants.release(call, call.holding)
+            self._grants.forget(self._open.pop(seq))
         yield End(error, self.limit)
 
     def last_whole(self, rank: int) -> int:

@@ -55,18 +55,27 @@ class Coordinator:
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
 
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to take."""
+        return not (self._out or self._active)
+
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
+        if self._active:
+            self._transmit()
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def _transmit(self) -> None:
         for rank in sorted(self._active):
             member = self.membership.members[rank]
-            if member.peer is not None:
+            if member.peer is not None and not member.link.silent:
                 for message in member.link.transmit():
                     message.session = self._session
                     self._out.append(Send(message, member.peer))
         self._active.clear()
-        out = self._out.copy()
-        self._out.clear()
-        return out
 
     def _post(self, member: Member, message: Message) -> None:
         """Queue a numbered message for a member that is there."""

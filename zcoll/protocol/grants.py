@@ -17,10 +17,16 @@ BUDGET = 64 * 1024 * 1024
 
 
 class Grants:
-    """Room for the payloads of one group's calls."""
+    """Room for the payloads of one group's calls.
+
+    Attributes:
+        waiting: How many chunked payloads have not been let in.
+        held: The bytes of those that have, and that rank 0 is not done with.
+    """
 
     def __init__(self) -> None:
-        self.held = 0  # bytes of chunked payloads granted and not done with
+        self.waiting = 0
+        self.held = 0
 
     def next(self, calls: Mapping[int, Call], head: int) -> Iterator[Grant]:
         """Let payloads in, in order of calls and ranks, while there is room.
@@ -40,6 +46,7 @@ class Grants:
                     return
                 call.granted += 1
                 if size:
+                    self.waiting -= 1
                     call.holding += size
                     self.held += size
                     yield Grant(rank, seq)
@@ -53,6 +60,13 @@ class Grants:
             return first  # what is forwarded is needed all at once
         ahead = sum(1 for r in call.contributors[: call.granted] if r in call.sizes)
         return ahead < 2
+
+    def forget(self, call: Call) -> None:
+        """A call is over."""
+        if call.sizes:
+            ungranted = call.contributors[call.granted :]
+            self.waiting -= sum(1 for rank in ungranted if rank in call.sizes)
+        self.release(call, call.holding)
 
     def release(self, call: Call, size: int) -> None:
         """Rank 0 is done with so many bytes of a call."""

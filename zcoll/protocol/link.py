@@ -99,6 +99,14 @@ class Link:
         for key in [k for k in self._assembling if k[0] == group and k[1] > seq]:
             del self._assembling[key]
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing goes on the wire now."""
+        if not self._connected:
+            return True
+        chunks = self._sending and self._in_flight < WINDOW
+        return not (self._queue or self._ack_due or chunks or self._replay)
+
     def transmit(self) -> Iterator[Message]:
         """Yield what must go on the wire now, in order."""
         if not self._connected:
@@ -112,6 +120,7 @@ class Link:
             if chunk is None:
                 self._sending.popleft()
             else:
+                self._in_flight += len(chunk.data or b"")
                 yield self._number(chunk)
         if self._ack_due:
             yield self._stamp(Message(Kind.ACK))
@@ -120,7 +129,6 @@ class Link:
         self._sent += 1
         message.number = self._sent
         self._unacked.append(message)
-        self._in_flight += 0 if message.data is None else len(message.data)
         return self._stamp(message)
 
     def _stamp(self, message: Message) -> Message:
@@ -240,6 +248,15 @@ class LocalLink(Link):
     def send(self, message: Message) -> None:
         """Queue a message for the other side."""
         self._queue.append(message)
+
+    def accept(self, message: Message) -> bool:
+        """Take in a message of the other side: each is handled."""
+        return True
+
+    @property
+    def silent(self) -> bool:
+        """Whether the other side has nothing to handle."""
+        return not self._queue
 
     def transmit(self) -> Iterator[Message]:
         """Yield what the other side has to handle, in order."""

@@ -74,11 +74,14 @@ class Replica:
 
     def take(self) -> list[ReplicaInstruction]:
         """Take the instructions that have come up, in order."""
-        self._transmit()
+        if not self._link.silent:
+            self._transmit()
         if self._farewell is not None and not self._link.owes_payloads:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
+        if not self._out:
+            return []
         out = self._out.copy()
         self._out.clear()
         return out

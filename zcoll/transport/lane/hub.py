@@ -152,11 +152,12 @@ class HubLanes:
             peer, frames = received
             if is_talk(frames):
                 self._listen(peer, frames)
-                continue
-            ahead = self._ends.get(peer)
-            if ahead is not None:  # what the replica had written before it
-                yield from self._take_from(peer, ahead, ahead.unread)
-            yield peer, frames
+            else:
+                ahead = self._ends.get(peer)
+                if ahead is not None:  # what the replica wrote before it
+                    yield from self._take_from(peer, ahead, ahead.unread)
+                yield peer, frames
+            socket = self._router.holds_more()
 
     def _take_from(
         self, peer: bytes, end: End, most: int

@@ -13,6 +13,8 @@ from zcoll.transport.lane.talk import Word, is_talk, read, write
 from zcoll.wire import pack
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from zcoll.transport.sockets import Dealer
     from zcoll.wire import Buffer, Message
 
@@ -34,7 +36,6 @@ class ReplicaLane:
         self._wanted = wanted
         self._offered: Segment | None = None
         self._end: End | None = None
-        self._late: list[Buffer] | None = None  # it comes behind what the lane has
 
     # --- the agreement ----------------------------------------------------
 
@@ -94,7 +95,6 @@ class ReplicaLane:
     def drop(self) -> None:
         """The connection has ended, and the lane with it."""
         self._forget_offer()
-        self._late = None
         if self._end is not None:
             self._end.close()
             self._end = None
@@ -111,26 +111,31 @@ class ReplicaLane:
             return self._dealer.send(pack(message))
         return self._end.send(message)
 
-    def receive(self) -> list[Buffer] | None:
-        """Take the next message, or None. Data is lent until the next is taken.
+    def receive(self, most: int, *, socket: bool) -> Iterator[list[Buffer]]:
+        """Take messages. Data is lent until the next one is taken.
+
+        Args:
+            most: Messages of the socket, and of the lane, at most.
+            socket: Whether the socket is ready.
 
         Raises:
             ProtocolError: The lane's memory makes no sense.
         """
-        if self._end is not None and (frames := self._end.take()) is not None:
-            return frames
-        if self._late is not None:
-            late, self._late = self._late, None
-            return late
-        while (frames := self._dealer.receive()) is not None:
+        yield from self._take(most)
+        while socket and most and (frames := self._dealer.receive()) is not None:
+            most -= 1
             if is_talk(frames):
                 self._listen(frames)
-            elif self._end is not None and (ahead := self._end.take()) is not None:
-                self._late = frames  # rank 0 had written the others before it
-                return ahead
             else:
-                return frames
-        return None
+                yield from self._take(self.unread)  # rank 0 wrote them before it
+                yield frames
+            socket = self._dealer.holds_more()
+
+    def _take(self, most: int) -> Iterator[list[Buffer]]:
+        end = self._end
+        while most and end is not None and (frames := end.take()) is not None:
+            most -= 1
+            yield frames
 
     def flush(self) -> None:
         """Write what waits for room.
@@ -165,8 +170,7 @@ class ReplicaLane:
     @property
     def waiting(self) -> bool:
         """Whether there is something to do, besides what the socket has."""
-        end = self._end
-        return end is not None and (end.waiting or self._late is not None)
+        return self._end is not None and self._end.waiting
 
     @property
     def busy(self) -> bool:
