@@ -31,8 +31,13 @@ LIMIT = 30.0
 def other(what: str, count: int) -> Iterator[tuple[Side, subprocess.Popen[str]]]:
     """This side of a lane, and the process on its other side."""
     segment, bell = Segment.create(SIZE), Bell()
-    asked = {"memory": asdict(segment.ticket), "bell": asdict(bell_ticket(bell.fd))}
-    asked |= {"what": what, "count": count, "seed": 3}
+    asked = {
+        "memory": asdict(segment.ticket),
+        "bell": asdict(bell_ticket(bell.fd)),
+        "what": what,
+        "count": count,
+        "seed": 3,
+    }
     with subprocess.Popen(
         [sys.executable, CHILD],
         stdin=subprocess.PIPE,

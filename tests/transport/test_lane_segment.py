@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from zcoll.transport.lane import segment as segments
 from zcoll.engine.bell import Bell
+from zcoll.transport.lane import segment as segments
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.segment import (
     Segment,
