@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 
+import click
+
 from zcoll.engine.bell import Bell
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.lane import SIZE, Lane, fence
@@ -113,11 +115,11 @@ def main() -> None:
     segment, bell = Segment.create(SIZE), Bell()
     pipe.send((asdict(segment.ticket), asdict(bell_ticket(bell.fd))))
     lane = Lane(segment, Ringer(Ticket(**pipe.recv())), made=True)
-    print("there and back, us: bytes, looking median p99, sleeping median p99")
+    click.echo("there and back, us: bytes, looking median p99, sleeping median p99")
     for size in SIZES:
         looking = round_trips(lane, bell, look, size)
         sleeping = round_trips(lane, bell, sleep, size)
-        print(f"{size:8} {looking} {sleeping}")
+        click.echo(f"{size:8} {looking} {sleeping}")
     chunk = memoryview(bytes(CHUNK))
     start = time.perf_counter()
     for _ in range(TOTAL // CHUNK):
@@ -127,7 +129,9 @@ def main() -> None:
             lane.flush()
     look(lane, bell)
     rate = TOTAL / (time.perf_counter() - start)
-    print(f"large messages: {rate / 1e9:.2f} GB/s, {segment.reserved} bytes in use")
+    click.echo(
+        f"large messages: {rate / 1e9:.2f} GB/s, {segment.reserved} bytes in use"
+    )
     pipe.send("end")
     process.join()
 
