@@ -60,6 +60,7 @@ class Hub(Engine):
             router, self._bell.fd, self._is_admitted, wanted=shares_memory
         )
         self._lookout = Lookout(self._lanes)
+        coordinator.ways = self._lanes.ways
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zcoll.absence import Absence, read_absence
@@ -64,6 +64,7 @@ class Status:
         closing: Whether the group is ending.
         decided: How many calls are done.
         call: The call in progress, or None.
+        ways: What the messages of each rank go by, and why, as far as it is known.
     """
 
     package: str
@@ -73,6 +74,7 @@ class Status:
     closing: bool
     decided: int
     call: Pending | None
+    ways: dict[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[int]:
@@ -101,7 +103,18 @@ def read_status(fields: Mapping[str, Any]) -> Status:
         closing=_take(fields, "closing", bool),
         decided=_take(fields, "decided", int),
         call=None if call is None else _read_pending(call),
+        ways=_read_ways(fields.get("ways", {})),
     )
+
+
+def _read_ways(fields: object) -> dict[int, str]:
+    try:
+        ways = {int(rank): way for rank, way in dict(fields).items()}  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise ProtocolError(f"a status with ways={fields!r:.80}") from None
+    if not all(isinstance(way, str) for way in ways.values()):
+        raise ProtocolError(f"a status with ways={fields!r:.80}")
+    return ways
 
 
 def _read_present(fields: object) -> Present:

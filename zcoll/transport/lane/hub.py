@@ -74,7 +74,7 @@ class HubLanes:
                 self._begin(peer, self._ends[peer])
         except UnavailableError as error:
             self._drop(peer)
-            self.ways[peer] = f"ZeroMQ: {error}"
+            self.ways[peer] = f"ZeroMQ ({error})"
             _log.debug("messages of a replica go by ZeroMQ: %s", error)
             self._router.send(peer, write(Word.NO, token=token, why=str(error)))
 
