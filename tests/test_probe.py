@@ -33,6 +33,7 @@ STATUS = {
     "replicas": [],
     "complete": True,
     "closing": False,
+    "unranked": 0,
     "decided": 0,
     "call": None,
 }

@@ -17,6 +17,7 @@ if sys.platform == "win32":
         "zcoll runs on Linux and macOS: on Windows, run it inside WSL or a container"
     )
 
+from zcoll import ops
 from zcoll.absence import Absence, Whereabouts
 from zcoll.absent import ABSENT
 from zcoll.codec import plain_loads
@@ -106,6 +107,7 @@ __all__ = [
     "initialize",
     "is_initialized",
     "num_replicas",
+    "ops",
     "plain_loads",
     "replica_rank",
     "teardown",

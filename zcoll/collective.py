@@ -6,7 +6,7 @@ The functions of ``adaptdl.collective`` have its names and semantics.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from zcoll.communicator import Communicator
 from zcoll.engine import exits
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 def connect(
     master_addr: str | None = None,
     master_port: int | None = None,
-    replica_rank: int | None = None,
+    replica_rank: int | Literal["auto"] | None = None,
     num_replicas: int | None = None,
     *,
     secret: str | bytes | None = None,
@@ -54,7 +54,8 @@ def connect(
         master_addr: The address or name of rank 0's host. Without a secret only
             addresses of this host: a socket file of this user is used, not TCP.
         master_port: A free port there, the same on every replica.
-        replica_rank: This replica's rank.
+        replica_rank: This replica's rank; or ``"auto"``, and rank 0 gives it one when
+            all have come: those of a host get neighbouring ranks.
         num_replicas: The size of the group, the same on every replica.
         secret: At least 16 bytes, the same on every replica: whoever knows it may
             join. It also comes from ``ZCOLL_SECRET`` or ``ZCOLL_SECRET_FILE``.
@@ -92,14 +93,14 @@ def connect(
     )
     engine = join(settings)
     if isinstance(engine, Engine):
-        exits.watch(engine, settings.report_dir)
+        exits.watch(engine, settings.report)
     return Communicator(engine, settings.call_timeout)
 
 
 def initialize(
     master_addr: str | None = None,
     master_port: int | None = None,
-    replica_rank: int | None = None,
+    replica_rank: int | Literal["auto"] | None = None,
     num_replicas: int | None = None,
     *,
     secret: str | bytes | None = None,

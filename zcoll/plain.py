@@ -15,6 +15,8 @@ import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
+from zcoll.ops import Weighted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
@@ -45,6 +47,7 @@ _CLASSES: tuple[type, ...] = (
     datetime.timezone,
     decimal.Decimal,
     fractions.Fraction,
+    Weighted,
 )
 
 # Booleans, integers, floats, complex numbers, bytes, text, dates and differences of

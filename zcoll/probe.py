@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import enum
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from zcoll.protocol.status import Status, read_status
 from zcoll.transport import ipc
 from zcoll.transport.address import NameNotResolved, Place, connect_place, is_local
 from zcoll.transport.greeting import Finding, look
+from zcoll.transport.lookup import look_up
 from zcoll.transport.monitor import Event
 from zcoll.transport.sockets import Dealer, Heartbeat
 from zcoll.wire import Kind, Message, OtherVersionError, pack, parse, parse_fields
@@ -100,18 +100,8 @@ def locate(target: Target, timeout: float) -> Place:
 
 
 def _resolve(target: Target, timeout: float) -> Place:
-    """Look the address up; the system's own look-up may take half a minute."""
-    found: concurrent.futures.Future[Place] = concurrent.futures.Future()
-
-    def work() -> None:
-        try:
-            found.set_result(
-                connect_place(target.master_addr, target.master_port, secret=True)
-            )
-        except Exception as error:
-            found.set_exception(error)
-
-    threading.Thread(target=work, name="zcoll-resolve", daemon=True).start()
+    """Look the address up, within a limit in seconds."""
+    found = look_up(target.master_addr, target.master_port, secret=True)
     try:
         return found.result(timeout)
     except concurrent.futures.TimeoutError:

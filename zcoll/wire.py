@@ -38,6 +38,7 @@ CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 # such frame for each connection, so it is no larger than chunks need.
 MAX_FRAME = CHUNK_SIZE + 64 * 1024
 MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
+AUTO_RANK = -1  # whose replica asks rank 0 for a rank; in the body of HELLO only
 
 _HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
 _CHUNK = struct.Struct("!IQ")
@@ -161,7 +162,7 @@ class Message:
         kind: What it is for.
         operation: The operation's code.
         flags: Bits of :class:`Flag`.
-        rank: The sender's rank.
+        rank: The sender's rank; in WELCOME, the receiver's.
         root: The call's root.
         session: The group's random number; 0 before it is known.
         group: The group's number.

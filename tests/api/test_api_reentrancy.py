@@ -134,3 +134,23 @@ def test_a_future_of_an_earlier_call_may_be_asked_inside_a_reduce_function(
         return comm.allreduce(1, lambda one, other: one + other + earlier.result())
 
     assert crew_of(3).run(task) == [9, 9, 9]
+
+
+def test_one_replica_alone_may_drop_a_group_in_the_middle_of_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the garbage collector does, which may run anywhere."""
+    with zcoll.connect(replica_rank=0, num_replicas=1) as comm:
+        groups = [comm.dup()]
+        coordinator = comm._engine._coordinator  # type: ignore[union-attr]
+        take = coordinator.take
+
+        def interrupted() -> Any:
+            groups.clear()
+            return take()
+
+        monkeypatch.setattr(coordinator, "take", interrupted)
+        assert comm.allreduce(1, timeout=5) == 1
+        assert not groups
+        comm.barrier()
+        assert len(coordinator.decisions.groups) == 1

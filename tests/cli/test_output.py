@@ -28,7 +28,7 @@ def pumping(target: Path | int, ranks: int) -> Iterator[tuple[Pump, list[int]]]:
     """Give a running pump and the writing ends of its pipes."""
     fd = target if isinstance(target, int) else os.open(target, os.O_RDWR | os.O_CREAT)
     pipes = [os.pipe() for _ in range(ranks)]
-    plain = [prefix_of(rank, colour=False) for rank in range(ranks)]
+    plain = [prefix_of(str(rank), colour=False) for rank in range(ranks)]
     ends = [reader for reader, _ in pipes]
     pump = Pump(Outlet(fd), zip(plain, ends, strict=True), "zcoll run")
     pump.start()
@@ -140,8 +140,12 @@ def test_a_terminal_shows_what_is_unfinished(terminal: tuple[int, int]) -> None:
 
 
 def test_prefixes_and_colours() -> None:
-    assert prefix_of(12, colour=False) == b"[12] "
-    assert re.fullmatch(rb"\x1b\[\d+m\[12\]\x1b\[0m ", prefix_of(12, colour=True))
+    assert prefix_of("12", colour=False) == b"[12] "
+    assert re.fullmatch(rb"\x1b\[\d+m\[12\]\x1b\[0m ", prefix_of("12", colour=True))
+    assert prefix_of("auto-1", colour=False) == b"[auto-1] "
+    assert prefix_of("auto-1", colour=True) == prefix_of("1", colour=True).replace(
+        b"[1]", b"[auto-1]"
+    )
 
 
 @pytest.mark.parametrize(

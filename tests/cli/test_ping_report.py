@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from zcoll.absence import Absence, Whereabouts
-from zcoll.cli.ping_report import Summary
+from zcoll.cli.ping_report import Summary, describe_count
 from zcoll.probe import Answer, Reason, Unreachable
 from zcoll.protocol.status import Pending, Present, Status
 
@@ -18,6 +18,7 @@ def status(*ranks: int, total: int = 2, **changed: Any) -> Status:
         "package": "1.0",
         "num_replicas": total,
         "replicas": [Present(rank, f"h{rank % 2}", 10 + rank, "1.0") for rank in ranks],
+        "unranked": 0,
         "complete": True,
         "closing": False,
         "decided": 4,
@@ -69,6 +70,18 @@ def test_replicas_are_told_by_host_and_the_call_below() -> None:
     ]
     group = json.loads(json.dumps(summary.fields()))["group"]
     assert group["call"]["absences"][0]["state"] == "never joined"
+
+
+def test_those_without_a_rank_are_there() -> None:
+    summary = Summary(sent=1)
+    waiting = status(0, 2, total=5, complete=False, unranked=2)
+    summary.answered(Answer(0.001, waiting))
+    assert describe_count(waiting) == "4 of 5 replicas, replica 4 missing"
+    assert list(summary.lines())[1:4] == [
+        "zcoll 1.0: 4 of 5 replicas, the group is not complete",
+        "  present: replicas 0, 2 on h0 (pids 10, 12)",
+        "  present: 2 replicas without a rank as yet",
+    ]
 
 
 def test_a_call_that_waits_for_nobody_says_for_what() -> None:

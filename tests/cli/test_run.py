@@ -26,7 +26,7 @@ TELL = """
             fds[fd] = stat.S_IFMT(os.fstat(fd).st_mode)
         except OSError:
             pass
-    report = os.environ["ZCOLL_RUN_REPORT"]
+    report = os.path.dirname(os.environ["ZCOLL_RUN_REPORT"])
     print(json.dumps({
         "env": dict(os.environ), "argv": sys.argv[1:], "fds": fds, "pid": os.getpid(),
         "report": stat.filemode(os.stat(report).st_mode), "stdin": sys.stdin.read(),
@@ -44,7 +44,7 @@ def tell(launch: Launch, *options: str, ranks: range, **more: Any) -> list[Any]:
     for rank, one in zip(ranks, told, strict=True):
         assert one["env"]["ZCOLL_REPLICA_RANK"] == str(rank)
         assert one["report"] == "drwx------"
-    assert not Path(told[0]["env"]["ZCOLL_RUN_REPORT"]).exists()
+    assert not Path(told[0]["env"]["ZCOLL_RUN_REPORT"]).parent.exists()
     return told
 
 
@@ -107,6 +107,20 @@ def test_part_of_a_larger_group(launch: Launch) -> None:
         assert sockets(one) == []
 
 
+def test_ranks_that_rank_0_gives(launch: Launch) -> None:
+    process = launch(
+        *("-n", "2", "--num-replicas", "1+4", "--first-rank", "auto"),
+        script="""
+            import os
+            print(os.environ["ZCOLL_REPLICA_RANK"], os.environ["ZCOLL_NUM_REPLICAS"])
+            """,
+        env=ELSEWHERE,
+    )
+    output, errors = process.communicate(timeout=LIMIT)
+    assert sorted(output.splitlines()) == [b"[auto-0] auto 5", b"[auto-1] auto 5"]
+    assert (process.returncode, errors) == (0, b"")
+
+
 def test_a_job_within_a_replica_is_another_job(launch: Launch, tmp_path: Path) -> None:
     outer = ELSEWHERE | {"ZCOLL_RUN_REPORT": str(tmp_path), "ZCOLL_LISTEN_FD": "5"}
     (one,) = tell(launch, "-n", "1", ranks=range(1), env=outer)
@@ -167,6 +181,21 @@ def test_rank_0_has_the_standard_input(launch: Launch) -> None:
             {},
             "(ZCOLL_MASTER_ADDR and ZCOLL_MASTER_PORT not set)",
         ),
+        (["-n", "2", "--first-rank", "auto"], ELSEWHERE, "needs --num-replicas"),
+        (
+            ["-n", "2", "--num-replicas", "2", "--first-rank", "auto"],
+            ELSEWHERE,
+            "no place for one beside -n 2",
+        ),
+        (
+            ["-n", "2", "--num-replicas", "3", "--first-rank", "auto"],
+            {},
+            "(ZCOLL_MASTER_ADDR and ZCOLL_MASTER_PORT not set)",
+        ),
+        (["-n", "2", "--num-replicas", "3", "--first-rank", "x"], {}, "nor 'auto'"),
+        (["-n", "2", "--num-replicas", "3", "--first-rank", "-1"], {}, "nor 'auto'"),
+        (["-n", "2", "--num-replicas", "1+", "--first-rank", "0"], {}, "a sum as 1+4"),
+        (["-n", "2", "--num-replicas", "0+0", "--first-rank", "0"], {}, "at least 1"),
         (["-n", "2"], {"ZCOLL_MASTER_PORT": "5"}, "ZCOLL_MASTER_ADDR is not"),
         (["-n", "2", "--tcp"], ELSEWHERE, "set ZCOLL_SECRET as well"),
     ],

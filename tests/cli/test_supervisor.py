@@ -41,7 +41,7 @@ def test_success_and_an_early_end(launch: Launch) -> None:
 @pytest.mark.parametrize("told_first", [True, False])
 def test_who_was_merely_told_is_not_blamed(launch: Launch, told_first: bool) -> None:
     script = START + (
-        "first = os.environ['ZCOLL_RUN_REPORT'] + '/first'\n"
+        "first = os.path.dirname(os.environ['ZCOLL_RUN_REPORT']) + '/first'\n"
         f"if (rank == 2) is {told_first}:\n"
         "    while not os.path.exists(first): time.sleep(0.01)\n"
         "    time.sleep(0.1)\n"
@@ -71,7 +71,7 @@ def test_blame_prefers_the_untold_then_the_earliest() -> None:
     process.wait(LIMIT)
 
     def replica(rank: int, ended: float, told: bool) -> Replica:
-        return Replica(rank, process, ended=ended, told=told)
+        return Replica(str(rank), process, ended=ended, told=told)
 
     told = [replica(0, 1.0, True), replica(1, 1.1, True)]
     own = [replica(2, 1.3, False), replica(3, 1.2, False)]

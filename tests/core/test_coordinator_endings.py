@@ -17,7 +17,7 @@ from zcoll.errors import (
     ReplicaExitedError,
     ReplicaLostError,
 )
-from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
+from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, DUP, TEARDOWN
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.events import (
     LOCAL,
@@ -231,3 +231,47 @@ def test_a_mismatch_lets_the_calls_before_it_complete() -> None:
     assert (kind, after) == (MismatchError, 1)
     bench.machine.folded(0, 1, [Payload([b"vv"])], None)
     assert told(bench.machine.take()) == everybody(Kind.OUTCOME, size=2)
+
+
+def test_a_function_of_one_who_is_gone_is_not_waited_for() -> None:
+    """It has come to be needed because a lower rank has left."""
+    bench = Bench()
+    bench.call(1, ALLREDUCE, value=b"one")
+    bench.hear(1, Kind.BYE, body=pack_fields({"reason": "bad batch"}))
+    bench.call(2, ALLREDUCE, value=b"two")
+    ((kind, _, after),) = over(bench.hear(0, Kind.LEAVE, seq=0))
+    assert (kind, after) == (ReplicaExitedError, 0)
+    assert not bench.machine.decisions.groups.world.open
+
+
+def test_a_function_that_was_asked_for_goes_with_its_replica() -> None:
+    bench = Bench()
+    bench.call(1, ALLREDUCE, value=b"one")
+    instructions = bench.hear(0, Kind.LEAVE, seq=0)
+    assert told(instructions)[peer(1)] == [Kind.FETCH]
+    ((kind, _, after),) = over(
+        bench.hear(1, Kind.BYE, body=pack_fields({"reason": "bad batch"}))
+    )
+    assert (kind, after) == (ReplicaExitedError, 0)
+
+
+def test_rank_0_serves_on_for_a_call_that_can_still_be_decided() -> None:
+    """It has left; of the others one has called and exited, one has yet to call."""
+    bench = Bench()
+    bench.hear(0, Kind.LEAVE, seq=0)
+    bench.call(1)
+    bench.hear(1, Kind.BYE, body=pack_fields({"reason": ""}))
+    assert bench.machine.decisions.serving
+    assert Kind.OUTCOME in told(bench.call(2))[peer(2)]
+    assert not bench.machine.decisions.serving
+
+
+def test_payloads_for_a_group_that_is_torn_down_are_not_kept() -> None:
+    bench = Bench()
+    for operation in DUP, TEARDOWN:
+        for rank in range(3):
+            bench.call(rank, operation)
+    body = pack_sizes([9])
+    call: dict[str, Any] = {"operation": ALLREDUCE.code, "group": 1, "seq": 1}
+    bench.hear(1, Kind.CONTRIBUTE, flags=Flag.CHUNKED, body=body, **call)
+    assert not bench.machine.membership.members[1].link._assembling

@@ -31,6 +31,7 @@ def test_a_ping_is_answered_to_whoever_asks() -> None:
         "num_replicas": 3,
         "complete": False,
         "closing": False,
+        "unranked": 0,
         "decided": 0,
     }
     assert call["site"] == "a.py:3"

@@ -8,7 +8,8 @@ import pytest
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Send, Timing
 from zcoll.protocol.identities import read_identity, write_identity
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 SESSION = 77
@@ -77,7 +78,7 @@ def test_the_group_is_complete_when_everybody_has_come() -> None:
         (identity(1, 4), "job", 0, "was told num_replicas=3, replica 1 num_replicas=4"),
         (identity(0), "job", 0, r"rank 0 is taken by replica 0 \(host, pid 1000\)"),
         (identity(3), "job", 0, r"rank 3 is not in 0\.\.2"),
-        (identity(-1), "job", 0, r"rank -1 is not in 0\.\.2"),
+        (identity(-2), "job", 0, r"rank -2 is not in 0\.\.2"),
         (identity(1), "job", 78, "rank 0 was started again"),
         (identity(1), "job", [], "rank 0 was started again"),
         (identity(1), None, 0, "another job"),

@@ -103,7 +103,7 @@ REFUSED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", REFUSED, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
 def test_everything_else_is_refused(value: Any) -> None:
     payload = encode(value)
     if value is np.ndarray or isinstance(value, np.dtype):

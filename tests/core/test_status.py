@@ -22,6 +22,7 @@ FIELDS: dict[str, Any] = {
     "package": "1.0",
     "num_replicas": 3,
     "replicas": [REPLICA],
+    "unranked": 1,
     "complete": False,
     "closing": False,
     "decided": 2,
@@ -35,12 +36,13 @@ def test_fields_become_a_status() -> None:
         package="1.0",
         num_replicas=3,
         replicas=[Present(0, "node", 7, "1.0")],
+        unranked=1,
         complete=False,
         closing=False,
         decided=2,
         call=Pending(3, "barrier()", "a:1", [2], [ABSENCE], "x"),
     )
-    assert status.missing == [1, 2]
+    assert status.missing == [2]
     assert read_status({**FIELDS, "call": None}).call is None
 
 
@@ -53,6 +55,7 @@ def test_whole_means_that_all_have_come_and_are_still_there(
 ) -> None:
     replicas = [{**REPLICA, "rank": rank} for rank in ranks]
     changed = {"num_replicas": 2, "complete": complete, "replicas": replicas}
+    changed["unranked"] = 0
     assert read_status({**FIELDS, **changed}).whole is whole
 
 
@@ -67,6 +70,7 @@ def test_whole_means_that_all_have_come_and_are_still_there(
         {"replicas": [{**REPLICA, "pid": "7"}]},
         {"complete": 1},
         {"decided": None},
+        {"unranked": None},
         {"call": []},
         {"call": {**CALL, "ranks": ["2"]}},
         {"call": {**CALL, "absences": None}},

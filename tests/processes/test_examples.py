@@ -66,3 +66,36 @@ def test_training_fails_when_the_results_differ(tmp_path: Path, results: Path) -
     finished = run_job(script, 2, results)
     assert finished.code == 1
     assert "DISAGREE" in finished.output
+
+
+@pytest.mark.parametrize(
+    ("size", "with_a_batch"),
+    [
+        (1, [1] * 10),
+        (3, [3] * 7 + [2] * 3 + [1] * 2),
+        (4, [4] * 7 + [3] * 3 + [1] * 2),
+    ],
+)
+def test_an_uneven_epoch_ends_with_the_right_mean(
+    results: Path, size: int, with_a_batch: list[int]
+) -> None:
+    finished = run_job(EXAMPLES / "uneven.py", size, results).check()
+    found = re.findall(r"step +(\d+): (\d) with a batch", finished.output)
+    steps = {int(step): int(count) for step, count in found}
+    assert steps == dict(enumerate(with_a_batch, start=1))
+    assert re.search(
+        r"the mean of \d+ numbers is -?[\d.]+, and the same for one", finished.output
+    )
+
+
+def test_the_uneven_epoch_fails_when_the_means_differ(
+    tmp_path: Path, results: Path
+) -> None:
+    source = (EXAMPLES / "uneven.py").read_text()
+    honest = "ops.weighted(statistics.fmean(batch), len(batch))"
+    assert honest in source
+    script = tmp_path / "uneven.py"
+    script.write_text(source.replace(honest, "ops.weighted(statistics.fmean(batch))"))
+    finished = run_job(script, 3, results)
+    assert finished.code == 1
+    assert "the same" not in finished.output

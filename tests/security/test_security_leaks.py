@@ -163,7 +163,7 @@ def test_s08_nothing_that_holds_it_shows_it(
     monkeypatch.setenv("ZCOLL_SECRET", MARKER)
     monkeypatch.setenv("ZCOLL_MASTER_PORT", "5000")
     variables = {"ZCOLL_SECRET": MARKER}
-    job = Job([], {0: variables}, None, tmp_path, 1.0, colour=False)
+    job = Job([], {"0": variables}, None, tmp_path, 1.0, colour=False)
     holders = [
         read_settings(),
         read_target(None, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import sys
 import time
@@ -17,11 +18,12 @@ BATCH = 100  # seeds that a process takes at a time
 @click.option("--seed", type=int, help="Run this one, and trace it.")
 @click.option("--seeds", type=int, default=1000, show_default=True, help="How many.")
 @click.option("--first", type=int, default=0, show_default=True, help="The first seed.")
+@click.option("--faultless", is_flag=True, help="Nothing goes wrong.")
 @click.option("--jobs", type=int, default=2, show_default=True, help="Processes.")
-def main(seed: int | None, seeds: int, first: int, jobs: int) -> None:
+def main(seed: int | None, seeds: int, first: int, faultless: bool, jobs: int) -> None:
     """Simulate groups of replicas, with faults, and check what comes of them."""
     if seed is not None:
-        counts = Scenario(seed, trace=click.echo).run()
+        counts = Scenario(seed, faults=not faultless, trace=click.echo).run()
         for name, count in sorted(counts.items()):
             click.echo(f"  {name:44} {count:9,}")
         return
@@ -29,8 +31,9 @@ def main(seed: int | None, seeds: int, first: int, jobs: int) -> None:
     batches = [range(at, min(at + BATCH, end)) for at in range(first, end, BATCH)]
     counts = Counter()
     failures: list[str] = []
+    run = functools.partial(_run, faults=not faultless)
     with multiprocessing.Pool(jobs) as pool:
-        for counted, failed in pool.imap_unordered(_run, batches):
+        for counted, failed in pool.imap_unordered(run, batches):
             counts.update(counted)
             failures += failed
             for line in failed:
@@ -42,13 +45,13 @@ def main(seed: int | None, seeds: int, first: int, jobs: int) -> None:
     sys.exit(1 if failures else 0)
 
 
-def _run(seeds: range) -> tuple[Counter[str], list[str]]:
+def _run(seeds: range, *, faults: bool) -> tuple[Counter[str], list[str]]:
     """Run some seeds; return what was counted, and a line for each that failed."""
     counts: Counter[str] = Counter()
     failures = []
     for seed in seeds:
         try:
-            counts.update(Scenario(seed).run())
+            counts.update(Scenario(seed, faults=faults).run())
         except Exception as error:
             failures.append(f"seed {seed}: {type(error).__name__}: {error}")
     return counts, failures

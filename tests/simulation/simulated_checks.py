@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random as random_module
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from programs.program import Failed
 from simulation.simulated_faults import Faults
 from simulation.simulated_group import Group, small_limits
 from simulation.simulated_hub import Hub
-from simulation.simulated_plan import draw_plan
+from simulation.simulated_plan import draw_plan, operation_of, site_of
+from values import same
 
 from zcoll.errors import ClosedError, CollectiveError, GroupError, ReplicaLostError
 from zcoll.protocol.reports import FRESH
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
-    from simulation.simulated_node import Ending, Node
-    from simulation.simulated_plan import PlannedCall
+    from programs.program import Program
+    from simulation.simulated_node import Key, Node
 
     from zcoll.protocol.link import Link
 
@@ -30,14 +32,25 @@ FATAL = {"long cut", "long stop", "kill", "restart", "abort", "exit", "mismatch"
 
 
 class Scenario:
-    """One seed's group, its faults, and the checks of what came out."""
+    """One seed's group, its faults, and the checks of what came out.
+
+    Args:
+        seed: Decides everything.
+        plan: The program, if it is given.
+        faults: Whether something goes wrong.
+        trace: Takes lines that say what happens.
+    """
 
     def __init__(
-        self, seed: int, *, trace: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        *,
+        plan: Program | None = None,
+        faults: bool = True,
+        trace: Callable[[str], None] | None = None,
     ) -> None:
         random = random_module.Random(seed)
-        size = random.choice(SIZES)
-        plan = draw_plan(random, size)
+        plan = plan or draw_plan(random, random.choice(SIZES))
         self.group = Group(
             random,
             plan,
@@ -45,15 +58,17 @@ class Scenario:
             max_pending=random.choice((1, 2, 4, 1000)),
             trace=trace,
         )
-        self.group.trace(f"{size} replicas, {len(plan)} calls")
+        self.group.trace(f"{plan.size} replicas, {len(plan.steps)} steps")
         self.faults = Faults(random, self.group)
+        self._injects = faults
 
     def run(self) -> Counter[str]:
         """Run and check; return the counts of what was injected and checked."""
         with small_limits():
-            self.faults.inject()
+            if self._injects:
+                self.faults.inject()
             self.group.run()
-        self._check()
+            self._check()
         return self.group.counts
 
     # --- every replica ------------------------------------------------------------
@@ -81,54 +96,66 @@ class Scenario:
             return
         assert node.closed, f"{node.rank} has not closed"
         assert node.ended_at < node.born_at + ENDING_LIMIT, f"{node.rank} hung"
-        assert sorted(node.endings) == list(range(1, node.made + 1))
+        assert sorted(node.endings) == sorted(node.seqs)
         if node.joined and node.leaves_after is None:
-            assert node.made == len(node.plan), f"{node.rank} has not made its calls"
-        if not self.faults.done and node.rank:
+            assert node.made == len(node.order), f"{node.rank} has not made its calls"
+        has_left = node.rank in self.group.plan.leavers  # rank 0 may go before it
+        if not self.faults.done and node.rank and not has_left:
             assert node.closed_at - node.left_at < CLOSING_LIMIT
         if not node.gave_up:
             _check_nothing_kept(node)
 
     def _check_values(self, node: Node) -> None:
-        """What ended well, or by an error of the call, is what a plain fold says."""
-        for seq, ending in node.endings.items():
-            self.group.counts["calls checked"] += 1
-            if not isinstance(ending, GroupError):
-                self.group.counts["calls with a value or an error of their own"] += 1
-                planned = self.group.plan[seq - 1]
-                expected = planned.expected()
-                assert _told(ending) == _told(expected), f"call {seq} of {node.rank}"
-                if isinstance(ending, CollectiveError):
-                    _check_names(ending, seq, planned)
+        """What ended well, or by an error of the call, is what the model says."""
+        plan, counts = self.group.plan, self.group.counts
+        expected = plan.expected(node.rank)
+        for number, ending in node.endings.items():
+            counts["calls checked"] += 1
+            if isinstance(ending, GroupError):
+                continue
+            counts["calls with a value or an error of their own"] += 1
+            step = plan.steps[number]
+            counts[f"of these {operation_of(step).name}"] += 1
+            text = f"step {number} of {node.rank}: {ending!r}"
+            right = expected.get(number)  # a teardown gives nothing
+            if not isinstance(ending, CollectiveError):
+                assert same(right, ending), f"{text}, not {right!r}"
+                continue
+            assert isinstance(right, Failed), text
+            assert type(ending).__name__ == right.kind, text
+            assert right.rank in (None, ending.rank), text
+            names = operation_of(step).name, node.seqs[number][1], site_of(number, step)
+            assert (ending.op, ending.seq, ending.site) == names, text
 
     # --- all together -------------------------------------------------------------
 
     def _check_agreement(self, nodes: list[Node]) -> None:
         """Each call has ended the same way everywhere, but for those who were lost."""
-        told: dict[int, Ending | str] = {}
+        told: dict[int, str] = {}
         for node in nodes:
-            for seq, ending in sorted(node.endings.items()):
-                if self._is_own(node, seq, ending):
+            for number, ending in sorted(node.endings.items()):
+                if self._is_own(node, number, ending):
                     continue
                 words = _told(ending)
-                same = told.setdefault(seq, words) == words
-                assert same, f"call {seq} of {node.rank}"
+                agreed = told.setdefault(number, words) == words
+                assert agreed, f"step {number} of {node.rank}: {words}, {told[number]}"
             _check_order(node)
 
-    def _is_own(self, node: Node, seq: int, ending: Ending) -> bool:
+    def _is_own(self, node: Node, number: int, ending: Any) -> bool:
         """Whether a call ended by what only this replica can say; it must be so."""
         if isinstance(ending, ClosedError):
-            assert node.leaves_after is not None or node.gave_up
+            gone = node.leaves_after is not None or node.gave_up
+            assert gone or self.group.plan.may_be_torn_down(number), f"step {number}"
             return True
         if not isinstance(ending, GroupError):
             return False
         if not isinstance(ending, ReplicaLostError):
-            assert self.faults.excuse(ending, seq), f"call {seq}: {ending}"
+            assert self.faults.excuse(ending, number), f"step {number}: {ending}"
             return False
         rank = node.rank if ending.rank == 0 else ending.rank or 0
         too_late = ending.rank == 0 and node.leaves_after is not None  # rank 0 has left
         excused = too_late or self._may_be_lost(rank)
-        assert excused, f"call {seq} of {node.rank}: {ending}"
+        assert excused, f"step {number} of {node.rank}: {ending}"
         return ending.rank in (0, node.rank)
 
     def _may_be_lost(self, rank: int) -> bool:
@@ -139,30 +166,20 @@ class Scenario:
         )
 
     def _check_how_far(self, nodes: list[Node]) -> None:
-        """With at most one thing that ends the group, it is known where it ends."""
+        """With at most one thing that ends groups, it is known what ends with it."""
         turns = {"exit", "mismatch"} & self.faults.done
         lost = any(self._may_be_lost(node.rank) for node in nodes)
         if lost or self.faults.aborted or len(turns) > 1:
             return
-        self.group.counts["groups whose last call is known"] += 1
-        last = len(self.group.plan)
-        if turns == {"exit"}:
-            last = self.faults.turning_point
-        elif turns == {"mismatch"}:
-            last = self.faults.turning_point - 1
-        hurries = any(node.hurries for node in nodes)
+        self.group.counts["groups whose last calls are known"] += 1
         for node in nodes:
-            if node.leaves_after is None:
-                decided = _decided(node)
-                assert decided == last or (hurries and decided < last), (
-                    f"{node.rank} has {decided} calls of {last}"
-                )
-
-
-def _decided(node: Node) -> int:
-    """The last call before the group's end."""
-    over = [s for s, ending in node.endings.items() if isinstance(ending, GroupError)]
-    return min(over, default=node.made + 1) - 1
+            for number, ending in node.endings.items():
+                ends = self.faults.by_exit(number), self.faults.by_mismatch(number)
+                torn_down = self.group.plan.may_be_torn_down(number)
+                if node.leaves_after is not None or None in ends or torn_down:
+                    continue
+                over = isinstance(ending, GroupError)
+                assert over == any(ends), f"step {number} of {node.rank}: {ending!r}"
 
 
 def _check_order(node: Node) -> None:
@@ -170,35 +187,30 @@ def _check_order(node: Node) -> None:
 
     Where rank 0 was lost it may be so: a small outcome overtakes a large one.
     """
-    over = [
-        seq
-        for seq, ending in node.endings.items()
-        if isinstance(ending, GroupError)
-        and not isinstance(ending, ClosedError)
-        and not (isinstance(ending, ReplicaLostError) and ending.rank in (0, node.rank))
-    ]
-    for seq in range(min(over, default=node.made) + 1, node.made + 1):
-        ended = seq in node.endings
-        assert isinstance(node.endings.get(seq), GroupError) or not ended
+    endings: dict[Key, Any] = {
+        key: node.endings[number]
+        for number, key in node.seqs.items()
+        if number in node.endings
+    }
+    for (group, seq), ending in endings.items():
+        if not isinstance(ending, GroupError) or isinstance(ending, ClosedError):
+            continue
+        if isinstance(ending, ReplicaLostError) and ending.rank in (0, node.rank):
+            continue
+        for (other, later), other_ending in endings.items():
+            if other == group and later > seq:
+                assert isinstance(other_ending, GroupError), f"call {later} of {group}"
 
 
 def _told(ending: object) -> str:
-    """An ending, without what is each replica's own."""
+    """An ending, without what is each replica's own: its value."""
     if isinstance(ending, CollectiveError):
         return repr(
             (type(ending), ending.message, ending.rank, ending.remote_traceback)
         )
     if isinstance(ending, GroupError):
         return repr((type(ending), str(ending), ending.rank, ending.pid))
-    return repr(ending)
-
-
-def _check_names(error: CollectiveError, seq: int, planned: PlannedCall) -> None:
-    assert (error.op, error.seq, error.site) == (
-        planned.operation.name,
-        seq,
-        planned.site,
-    )
+    return "a value"
 
 
 def _check_nothing_kept(node: Node) -> None:
@@ -209,8 +221,9 @@ def _check_nothing_kept(node: Node) -> None:
     if isinstance(node, Hub):
         coordinator = node.coordinator
         assert coordinator.drained
-        assert not coordinator.decisions.groups.world.open
-        assert coordinator.decisions.groups.world._grants.held == 0
+        for _, calls in coordinator.decisions.groups:
+            assert not calls._open
+            assert calls._grants.held == 0
         coordinator.reports.tick(node.closed_at + FRESH + 1.0)
         assert not coordinator.reports._queries
         assert not coordinator.reports._latest

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from programs.program import Call, Leave
+
 from zcoll.errors import AbortedError, MismatchError, ReplicaExitedError
-from zcoll.operations import BARRIER, BROADCAST
 from zcoll.wire import Kind
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Faults:
         drawn: The kinds of what was drawn.
         done: The kinds of what has happened.
         leaver: Who leaves without a teardown, or None.
+        mistake: The step in which somebody makes another call, or None.
         aborted: Who has aborted the group.
     """
 
@@ -89,8 +91,7 @@ class Faults:
         self.drawn: set[str] = set()
         self.done: set[str] = set()
         self.leaver: int | None = None
-        self.mismatcher: int | None = None
-        self.turning_point = random.randint(1, len(group.plan) - 1)
+        self.mistake: int | None = None
         self.aborted: set[int] = set()
         self._random = random
         self._group = group
@@ -98,10 +99,9 @@ class Faults:
 
     def inject(self) -> None:
         """Draw some faults, and have them happen at their times."""
-        for planned in self._group.plan:
-            for each in planned.inputs:
-                if each.defect:
-                    self._group.counts[f"fault: cannot {each.defect}"] += 1
+        for step in self._group.plan.steps:
+            if isinstance(step, Call) and step.flaw:
+                self._group.counts[f"fault: {step.flaw}"] += 1
         for node in self._group.nodes:
             node.stays = self._random.choice((0.0,) * 9 + (STAY,))
         if self._group.size > 1 and self._random.random() < 0.9:
@@ -157,22 +157,23 @@ class Faults:
     # --- what happens -------------------------------------------------------------
 
     def _plan_exit(self, rank: int) -> None:
-        if self.leaver is None:
+        node = self._group.nodes[rank]
+        if self.leaver is None and len(node.order) > 1:
             self._done("exit")
             self.leaver = rank
-            self._group.nodes[rank].leaves_after = self.turning_point
-            self._group.nodes[rank].hurries = self._random.random() < 0.3
+            node.leaves_after = self._random.randrange(1, len(node.order))
+            node.hurries = self._random.random() < 0.3
 
     def _plan_mismatch(self, rank: int) -> None:
-        if self.mismatcher is None:
+        node, steps = self._group.nodes[rank], self._group.plan.steps
+        shared = [
+            number
+            for number in node.order
+            if isinstance(steps[number], Call) and len(steps[number].active) > 1
+        ]
+        if self.mistake is None and shared:
             self._done("mismatch")
-            self.mismatcher = rank
-            node = self._group.nodes[rank]
-            planned = node.plan[self.turning_point - 1]
-            other = BROADCAST if planned.operation is BARRIER else BARRIER
-            node.plan[self.turning_point - 1] = dataclasses.replace(
-                planned, operation=other, root=0
-            )
+            self.mistake = node.mistakes = self._random.choice(shared)
 
     def _cut(self, rank: int, seconds: float) -> None:
         spoke, now = self._group.spokes[rank - 1], self._group.clock.now
@@ -221,14 +222,40 @@ class Faults:
                 return True
         return False
 
-    def excuse(self, error: GroupError, seq: int) -> bool:
-        """Whether something that was injected explains that a call ended so."""
+    def excuse(self, error: GroupError, number: int) -> bool:
+        """Whether something that was injected explains that a step ended so."""
         if isinstance(error, MismatchError):
-            return self.mismatcher is not None and seq >= self.turning_point
+            return self.by_mismatch(number) is not False
         if isinstance(error, AbortedError):
             return error.rank in self.aborted and error.reason == "it was planned"
         if isinstance(error, ReplicaExitedError):
             planned = error.rank == self.leaver and error.reason == "it was planned"
-            hurried = planned and self._group.nodes[self.leaver or 0].hurries
-            return planned and (hurried or seq > self.turning_point)
+            return planned and self.by_exit(number) is not False
         return False
+
+    def by_exit(self, number: int) -> bool | None:
+        """Whether a step ends by somebody's exit; None: maybe."""
+        if self.leaver is None:
+            return False
+        node, steps = self._group.nodes[self.leaver], self._group.plan.steps
+        made, team = node.order[: node.leaves_after], steps[number].team
+        has_left = any(
+            isinstance(steps[each], Leave) and steps[each].team == team
+            for each in made
+            if each < number
+        )
+        if self.leaver not in team.members or has_left:
+            return False
+        if number not in made:
+            return True
+        return None if node.hurries else False
+
+    def by_mismatch(self, number: int) -> bool | None:
+        """Whether a step ends by a mismatch; None: maybe, with a group above it."""
+        if self.mistake is None:
+            return False
+        steps = self._group.plan.steps
+        wrong, team = steps[self.mistake].team, steps[number].team
+        if team == wrong:
+            return number >= self.mistake
+        return None if wrong in self._group.plan.above(team) else False

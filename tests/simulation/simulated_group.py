@@ -11,14 +11,16 @@ from simulation.simulated_hub import Hub
 from simulation.simulated_network import Clock
 from simulation.simulated_spoke import Spoke
 
+from zcoll import bundle, codec
+from zcoll.engine import folding
 from zcoll.protocol import chunks, grants, link
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
+    from programs.program import Program
     from simulation.simulated_node import Node
-    from simulation.simulated_plan import PlannedCall
 
     from zcoll.protocol.events import Peer
     from zcoll.wire import Kind
@@ -28,15 +30,35 @@ LIMIT = 60.0  # virtual seconds after which everything must be at rest
 
 @contextlib.contextmanager
 def small_limits() -> Iterator[None]:
-    """Limits so small that short values are chunked, windowed and granted."""
+    """Limits so small that short values are chunked, windowed and granted.
+
+    And folds without a thread.
+    """
     with (
         mock.patch("zcoll.wire.INLINE_LIMIT", 200),
         mock.patch.object(chunks, "CHUNK_SIZE", 100),
         mock.patch.object(link, "WINDOW", 300),
         mock.patch.object(link, "ACK_BYTES", 150),
         mock.patch.object(grants, "BUDGET", 600),
+        mock.patch.object(codec, "OUT_OF_BAND", 24),
+        mock.patch.object(bundle, "SMALL", 40),
+        mock.patch.object(folding, "Worker", AtOnce),
     ):
         yield
+
+
+class AtOnce:
+    """Stands for a worker: it runs its jobs at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run a job."""
+        job()
+
+    def stop(self, *, wait: bool = True) -> None:
+        """There is nothing to stop."""
 
 
 class Group:
@@ -48,12 +70,13 @@ class Group:
         counts: What was injected and checked.
         max_pending: How many calls a program has in flight at most.
         processes: How many there have been.
+        auto: The ranks that rank 0 gives, rather than the plan.
     """
 
     def __init__(
         self,
         random: random.Random,
-        plan: list[PlannedCall],
+        plan: Program,
         *,
         duplicates: float = 0.0,
         max_pending: int = 1000,
@@ -61,13 +84,16 @@ class Group:
     ) -> None:
         self.random = random
         self.plan = plan
-        self.size = len(plan[0].inputs)
+        self.size = plan.size
         self.duplicates = duplicates
         self.max_pending = max_pending
         self.counts: Counter[str] = Counter()
         self.clock = Clock()
         self._trace = trace
         self.processes = 0  # that have been started
+        share = random.choice((0.0, 0.0, 0.5, 1.0))
+        self.auto = {rank for rank in range(1, self.size) if random.random() < share}
+        self.counts["ranks given by rank 0"] += len(self.auto)
         self._peers = 0
         self._waiting: dict[tuple[int, Kind], list[tuple[int, Callable[[], None]]]] = (
             defaultdict(list)

@@ -5,28 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulation.simulated_node import TIMING, Node, freeze
-from simulation.simulated_plan import (
-    RESULT,
-    Input,
-    UnreducibleError,
-    Value,
-    decode,
-    decode_error,
-    reduce_error,
-    result_error,
-)
 
+from zcoll.engine.folding import Folder
 from zcoll.errors import ProtocolError
 from zcoll.protocol import grants
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import LOCAL, Fold, Forget, Send
 from zcoll.protocol.link import LocalLink
-from zcoll.reducer import Fold as Reduction
 from zcoll.wire import parse
 
 if TYPE_CHECKING:
     from simulation.simulated_group import Group
     from simulation.simulated_network import Frames
+    from simulation.simulated_node import Key
     from simulation.simulated_spoke import Spoke
 
     from zcoll.errors import CollectiveError
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
     from zcoll.wire import Payload
 
 LINGER = 0.2  # virtual seconds for the last acknowledgements to leave
-LARGEST = 1500  # bytes of any operand of a plan, at most
+LARGEST = 5000  # bytes of any replica's payload, at most
 
 
 class Hub(Node):
@@ -51,14 +42,15 @@ class Hub(Node):
         self.coordinator = Coordinator(self.identity, session, "job", TIMING)
         self.coordinator.announce()
         self._connections: dict[Peer, Spoke] = {}
-        self._reductions: dict[int, Reduction] = {}
+        self._folder = Folder(None, self._fold_done, self.coordinator.reports.reducing)
 
     def _step(self) -> None:
         self.coordinator.tick(self.now)
         super()._step()
-        world = self.coordinator.decisions.groups.world
-        assert len(world._open) <= self.group.max_pending
-        assert 0 <= world._grants.held <= grants.BUDGET + 2 * LARGEST
+        for _, calls in self.coordinator.decisions.groups:
+            assert len(calls._open) <= self.group.max_pending
+            # What is only forwarded is needed all at once.
+            assert 0 <= calls._grants.held <= grants.BUDGET + self.group.size * LARGEST
 
     def add_connection(self, peer: Peer, spoke: Spoke) -> None:
         """Messages to this peer reach that replica from now on."""
@@ -115,7 +107,9 @@ class Hub(Node):
                     self._send(instruction)
                 elif isinstance(instruction, Fold):
                     self._start_fold(instruction)
-                elif not isinstance(instruction, Forget):
+                elif isinstance(instruction, Forget):
+                    self._folder.release(instruction.group)
+                else:
                     self.group.trace(f"0 notes: {instruction.text}")
             for answer in self.replica.take():
                 busy = True
@@ -143,30 +137,14 @@ class Hub(Node):
         )
 
     def _finish_fold(self, fold: Fold) -> None:
-        result, error = self._fold(fold)
-        results = None if result is None else [result]
-        self.coordinator.folded(fold.group, fold.call.seq, results, error)
-        self.pump()
+        own = fold.call.contributors[0] == 0
+        function = self.functions.get((fold.group, fold.call.seq)) if own else None
+        if own and function is None:
+            return  # the call has ended otherwise
+        self._folder.start(fold, function, "")
 
-    def _fold(self, fold: Fold) -> tuple[Payload | None, CollectiveError | None]:
-        seq = fold.call.seq
-        planned = self.plan[seq - 1]
-        reduction = self._reductions.setdefault(seq, Reduction(planned.reduce))
-        result: Value = []
-        for rank, payload in fold.operands:
-            try:
-                operand = decode(payload)
-            except EOFError:
-                return None, decode_error(rank)
-            try:
-                # The first operand is the fold's value, the others are inputs.
-                first = rank == fold.call.contributors[0]
-                result = reduction.add(operand.value if first else operand)
-            except UnreducibleError:
-                return None, reduce_error(operand)
-        if not fold.last:
-            return None, None
-        if planned.inputs[-1].defect == RESULT:
-            return None, result_error()
-        cut = self.group.random.choice(((), (70,), (10, 300)))
-        return Input(result, cut).encode(), None
+    def _fold_done(
+        self, key: Key, results: list[Payload] | None, error: CollectiveError | None
+    ) -> None:
+        self.coordinator.folded(*key, results, error)
+        self.pump()

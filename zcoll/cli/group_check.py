@@ -28,6 +28,7 @@ from zcoll.errors import (
 )
 from zcoll.launchers.environment import read_settings, read_target
 from zcoll.probe import Prober, Unreachable, locate
+from zcoll.wire import AUTO_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +100,8 @@ def check_group(plan: Plan, gathering: float | None, *, as_json: bool) -> int:
     except (ZcollError, Unreachable) as error:
         if as_json and rank == 0:
             click.echo(json.dumps(_failure(error)))
-        click.echo(f"zcoll ping --group: replica {rank}: {error}", err=True)
+        who = "this replica" if rank == AUTO_RANK else f"replica {rank}"
+        click.echo(f"zcoll ping --group: {who}: {error}", err=True)
         return _exit_code(error)
     if rank == 0 and as_json:
         replicas = [asdict(row) for row in rows]

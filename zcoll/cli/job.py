@@ -27,7 +27,7 @@ class Job:
 
     Attributes:
         command: What each replica executes.
-        environments: The whole environment of each rank that is started.
+        environments: The whole environment of each replica, by its name.
         listener: The socket that rank 0 listens on, or None; closed once it has it.
         report: A private directory for the replicas' last words.
         grace: Seconds from the end of one that failed to the killing of the others.
@@ -35,7 +35,7 @@ class Job:
     """
 
     command: Sequence[str]
-    environments: Mapping[int, Mapping[str, str]] = field(repr=False)  # has the secret
+    environments: Mapping[str, Mapping[str, str]] = field(repr=False)  # has the secret
     listener: socket.socket | None
     report: Path
     grace: float
@@ -82,9 +82,9 @@ def fill_standard_descriptors() -> None:
 def _start_all(job: Job) -> list[Replica]:
     replicas: list[Replica] = []
     try:
-        for rank, environment in job.environments.items():
-            gets = [job.listener.fileno()] if job.listener and rank == 0 else []
-            replicas.append(start(rank, job.command, environment, gets))
+        for name, environment in job.environments.items():
+            gets = [job.listener.fileno()] if job.listener and name == "0" else []
+            replicas.append(start(name, job.command, environment, gets))
     except BaseException:
         for replica in replicas:
             replica.send(signal.SIGKILL, group=True)
@@ -99,13 +99,13 @@ def _start_all(job: Job) -> list[Replica]:
 def _make_pumps(replicas: Sequence[Replica], *, colour: bool) -> tuple[Pump, Pump]:
     first = Outlet(1)
     outlets = first, Outlet(2, twin=first)
-    pipes = [(replica.rank, take_pipes(replica)) for replica in replicas]
+    pipes = [(replica.name, take_pipes(replica)) for replica in replicas]
     out, err = (
         Pump(
             outlet,
             [
-                (prefix_of(rank, colour=colour and outlet.terminal), pair[index])
-                for rank, pair in pipes
+                (prefix_of(name, colour=colour and outlet.terminal), pair[index])
+                for name, pair in pipes
             ],
             NAME,
         )

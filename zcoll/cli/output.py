@@ -39,11 +39,13 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _RESTART = re.compile(rb"\r(?=[^\r\n])")
 
 
-def prefix_of(rank: int, *, colour: bool) -> bytes:
+def prefix_of(name: str, *, colour: bool) -> bytes:
     """Write what stands in front of the lines of a replica."""
+    plain = f"[{name}]".encode()
     if not colour:
-        return b"[%d] " % rank
-    return b"\x1b[%dm[%d]\x1b[0m " % (_COLOURS[rank % len(_COLOURS)], rank)
+        return plain + b" "
+    number = int(name.rpartition("-")[2])
+    return b"\x1b[%dm%b\x1b[0m " % (_COLOURS[number % len(_COLOURS)], plain)
 
 
 @dataclass(slots=True)

@@ -124,6 +124,9 @@ def _describe(status: Status) -> Iterator[str]:
         plural = "s" if len(replicas) > 1 else ""
         ranks = name_ranks([replica.rank for replica in replicas])
         yield f"  present: {ranks} on {host} (pid{plural} {pids})"
+    if status.unranked:
+        plural = "s" if status.unranked > 1 else ""
+        yield f"  present: {status.unranked} replica{plural} without a rank as yet"
     if missing:
         yield f"  missing: {name_ranks(missing)}"
     ways: dict[str, list[int]] = defaultdict(list)

@@ -53,14 +53,14 @@ class Replica:
     """One process of the job, led by the launcher.
 
     Attributes:
-        rank: Its rank.
+        name: Its rank, or "auto-0" and so on where rank 0 gives the ranks.
         process: Its process; nobody but :meth:`reaped` sets the exit code.
         ended: When it was reaped, on the monotonic clock.
         told: Whether it failed only because the group had failed.
         killed: Whether the launcher killed it.
     """
 
-    rank: int
+    name: str
     process: subprocess.Popen[bytes]
     ended: float = 0.0
     told: bool = False
@@ -91,7 +91,7 @@ class Replica:
         """
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.ended = time.monotonic()
-        self.told = (report / f"{self.rank}.told").exists()
+        self.told = (report / self.name).exists()
         self._left_behind = (self.failed or ending) and self._signal_group(0)
 
     def left_behind(self) -> bool:
@@ -116,7 +116,7 @@ class Replica:
 
     def describe(self) -> str:
         """Say who it is and how it ended, for people."""
-        who = f"replica {self.rank} (pid {self.process.pid})"
+        who = f"replica {self.name} (pid {self.process.pid})"
         code = self.process.returncode or 0
         if code >= 0:
             how = f"exited with code {code}"
@@ -138,7 +138,7 @@ class Replica:
 
 
 def start(
-    rank: int,
+    name: str,
     command: Sequence[str],
     environment: Mapping[str, str],
     inherited: Sequence[int] = (),
@@ -149,7 +149,7 @@ def start(
     run in this process yet, because Python code runs in the forked child.
 
     Args:
-        rank: Its rank.
+        name: Its name, as in :class:`Replica`.
         command: What to execute.
         environment: All of its environment.
         inherited: Descriptors that it gets beside the standard ones.
@@ -161,14 +161,14 @@ def start(
         command,
         bufsize=0,
         env=environment,
-        stdin=None if rank == 0 else subprocess.DEVNULL,
+        stdin=None if name == "0" else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=inherited,
         start_new_session=True,
         preexec_fn=_dying_with_parent(),  # noqa: PLW1509 - no thread runs yet
     )
-    return Replica(rank, process)
+    return Replica(name, process)
 
 
 def name_signal(signum: int) -> str:

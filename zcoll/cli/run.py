@@ -10,11 +10,12 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from zcoll.cli.job import Job, fill_standard_descriptors, run_job
+from zcoll.cli.run_options import AUTO, read_first_rank, read_total
 from zcoll.errors import ZcollError
 
 if TYPE_CHECKING:
@@ -66,16 +67,18 @@ class MeetingPoint:
 @click.option(
     "--num-replicas",
     "total",
-    type=click.IntRange(min=1),
+    type=read_total,
     metavar="TOTAL",
-    help="Size of the whole group, of which N run here. Needs ZCOLL_MASTER_ADDR and"
-    " ZCOLL_MASTER_PORT in the environment.  [default: N]",
+    help="Size of the whole group, of which N run here; it may be a sum, as in 1+4."
+    " Needs ZCOLL_MASTER_ADDR and ZCOLL_MASTER_PORT in the environment."
+    "  [default: N]",
 )
 @click.option(
     "--first-rank",
-    type=click.IntRange(min=0),
+    type=read_first_rank,
     metavar="R",
-    help="The ranks here are R to R+N-1.  [default: 0]",
+    help="The ranks here are R to R+N-1; with 'auto', rank 0, which runs elsewhere,"
+    " gives ranks to the replicas here.  [default: 0]",
 )
 @click.option(
     "--grace",
@@ -99,7 +102,7 @@ def run(
     as_module: bool,
     tcp: bool,
     total: int | None,
-    first_rank: int | None,
+    first_rank: int | Literal["auto"] | None,
     grace: float,
     command: tuple[str, ...],
 ) -> None:
@@ -126,7 +129,7 @@ def run(
     """  # noqa: D301 - click knows the character, not its escape
     ranks = _ranks(count, total, first_rank)
     environment = _own_environment()
-    is_part = len(ranks) < (total or count)
+    is_part = count < (total or count)
     _check(environment, is_part=is_part, tcp=tcp)
     argv = [sys.executable, *(["-m"] if as_module else []), *command]
     if not as_module and not Path(command[0]).exists():
@@ -138,14 +141,15 @@ def run(
             report = Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="zcoll-run-"))
             )
-            common = environment | meeting.variables | {REPORT: str(report)}
+            common = environment | meeting.variables
+            common["ZCOLL_NUM_REPLICAS"] = str(total or count)
             common.setdefault("PYTHONUNBUFFERED", "1")
             code = run_job(
                 Job(
                     command=argv,
                     environments={
-                        rank: _of_replica(common, rank, total or count, meeting)
-                        for rank in ranks
+                        name: common | _of_replica(name, rank, meeting, report)
+                        for name, rank in ranks.items()
                     },
                     listener=meeting.listener,
                     report=report,
@@ -158,12 +162,21 @@ def run(
     sys.exit(code)
 
 
-def _ranks(count: int, total: int | None, first_rank: int | None) -> range:
-    """Work out which ranks are started here."""
+def _ranks(
+    count: int, total: int | None, first_rank: int | Literal["auto"] | None
+) -> dict[str, str]:
+    """Work out who is started here: the ranks, by how the output calls them."""
     if first_rank is not None and total is None:
         raise click.UsageError("--first-rank needs --num-replicas, the whole size")
-    first = first_rank or 0
     size = count if total is None else total
+    if first_rank == AUTO:
+        if count >= size:
+            raise click.UsageError(
+                f"--first-rank auto asks rank 0 for ranks, and a group of {size} has"
+                f" no place for one beside -n {count}: start rank 0 by --first-rank 0"
+            )
+        return {f"{AUTO}-{index}": AUTO for index in range(count)}
+    first = first_rank or 0
     if first + count > size:
         raise click.UsageError(
             f"ranks {first} to {first + count - 1} were asked for, but a group of"
@@ -174,7 +187,7 @@ def _ranks(count: int, total: int | None, first_rank: int | None) -> range:
             f"--num-replicas {total} with -n {count} needs --first-rank: which"
             " ranks are the ones of this host?"
         )
-    return range(first, first + count)
+    return {str(rank): str(rank) for rank in range(first, first + count)}
 
 
 def _own_environment() -> dict[str, str]:
@@ -241,15 +254,13 @@ def _meet(stack: ExitStack, environment: dict[str, str], *, tcp: bool) -> Meetin
 
 
 def _of_replica(
-    common: Mapping[str, str], rank: int, size: int, meeting: MeetingPoint
+    name: str, rank: str, meeting: MeetingPoint, report: Path
 ) -> dict[str, str]:
-    """Make the environment of one replica."""
-    environment = dict(common)
-    environment["ZCOLL_REPLICA_RANK"] = str(rank)
-    environment["ZCOLL_NUM_REPLICAS"] = str(size)
-    if rank == 0 and meeting.listener is not None:
-        environment[LISTEN_FD] = str(meeting.listener.fileno())
-    return environment
+    """Make the variables of one replica."""
+    variables = {"ZCOLL_REPLICA_RANK": rank, REPORT: str(report / name)}
+    if rank == "0" and meeting.listener is not None:
+        variables[LISTEN_FD] = str(meeting.listener.fileno())
+    return variables
 
 
 def _wants_colour(environment: Mapping[str, str]) -> bool:

@@ -61,8 +61,8 @@ class Supervisor:
     Args:
         replicas: All replicas, started.
         inbox: Where signals come in.
-        report: The directory in which a replica leaves a file ``<rank>.told`` when
-            it fails only because the group has failed.
+        report: The directory in which a replica leaves a file with its name when it
+            fails only because the group has failed.
         grace: Seconds that the others have when one has failed, before they are
             killed.
         say: Tells the user something, a line at a time, without blocking.
@@ -196,8 +196,8 @@ class Supervisor:
     def _kill(self, why: str) -> None:
         alive = self._alive()
         if alive and self._stage is not Stage.KILLED:
-            ranks = ", ".join(str(replica.rank) for replica in alive)
-            self._say(f"{why}: killing replica{'s' * (len(alive) > 1)} {ranks}")
+            names = ", ".join(replica.name for replica in alive)
+            self._say(f"{why}: killing replica{'s' * (len(alive) > 1)} {names}")
         self._stage = Stage.KILLED
         for replica in self._replicas:
             replica.killed = replica.killed or replica.alive

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from zcoll import bundle
@@ -44,6 +45,7 @@ class Alone:
         self._coordinator = Coordinator(identity, SESSION, "", timing)
         self._replica = Replica(identity, "", timing, LocalLink())
         self._lock = threading.RLock()
+        self._released: deque[int] = deque()  # groups
         self._left = False
         self._aborted: str | None = None
         self._pid = os.getpid()
@@ -70,6 +72,8 @@ class Alone:
         if made.payload is not None:
             made.payload.snapshot()
         with self._lock:
+            while self._released:
+                self._replica.calling.close(self._released.popleft())
             future.seq = self._replica.calling.call(made)
             ended = self._pump()
         for instruction in ended:
@@ -111,10 +115,8 @@ class Alone:
             self._pump()
 
     def close_group(self, group: int) -> None:
-        """Forget a group."""
-        with self._lock:
-            self._replica.calling.close(group)
-            self._pump()
+        """Forget a group, with the next call: a finalizer may interrupt this one."""
+        self._released.append(group)
 
     def group_over(self, group: int) -> bool:
         """Whether a group has ended."""

@@ -326,6 +326,7 @@ class Engine(Loop):
         elif isinstance(instruction, Fail):
             self._fail(instruction, now)
         elif isinstance(instruction, Joined):
+            self.identity = self._replica.identity  # rank 0 may have given the rank
             self.joined.set()
         elif isinstance(instruction, Refused):
             self.refusal = instruction.error

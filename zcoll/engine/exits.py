@@ -25,12 +25,12 @@ _lock = threading.Lock()
 _hooked: set[int] = set()  # processes whose multiprocessing calls us at the end
 
 
-def watch(engine: Engine, report_dir: str | None) -> None:
+def watch(engine: Engine, report: str | None) -> None:
     """Let this engine leave its group when the program ends."""
     with _lock:
         _engines.add(engine)
-        if report_dir is not None:
-            _reports[engine] = report_dir
+        if report is not None:
+            _reports[engine] = report
         multiprocessing = sys.modules.get("multiprocessing.util")
         if multiprocessing is not None and os.getpid() not in _hooked:
             _hooked.add(os.getpid())
@@ -52,11 +52,10 @@ def leave_all() -> None:
 
 def _report(engine: Engine, error: BaseException | None) -> None:
     """Tell ``zcoll run`` when this replica only ends because of another one."""
-    directory = _reports.get(engine)
-    if directory is not None and isinstance(error, GroupError):
-        path = pathlib.Path(directory) / f"{engine.identity.rank}.told"
+    report = _reports.get(engine)
+    if report is not None and isinstance(error, GroupError):
         try:
-            path.touch(mode=0o600)
+            pathlib.Path(report).touch(mode=0o600)
         except OSError:
             return  # the launcher is gone, or was never there
 

@@ -13,7 +13,7 @@ from zcoll.engine.lookout import Lookout
 from zcoll.engine.loop import Errand
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
 from zcoll.wire import Payload, parse

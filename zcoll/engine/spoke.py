@@ -36,6 +36,7 @@ class Spoke(Engine):
     Attributes:
         refusals: When handshakes have failed since a connection last stood.
         connected: Whether a connection has ever stood.
+        in_touch: Whether one stands now.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Spoke(Engine):
     ) -> None:
         super().__init__(identity, replica, place, liveness, loads)
         self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
-        self.connected = False
+        self.connected = self.in_touch = False
         self._broken_at: float | None = None
         self._hung_up = False
         self._dealer = dealer
@@ -64,6 +65,16 @@ class Spoke(Engine):
     def waiting_for(self) -> list[int]:
         """The ranks that are missing, as far as it is known."""
         return self._replica.waiting_for
+
+    def move(self, place: Place) -> None:
+        """Rank 0 has a new address: connect there. For the program's threads."""
+
+        def job() -> None:
+            self._place = place
+            self.refusals.clear()
+            self._dealer.move(place)
+
+        self._post(job)
 
     def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
@@ -98,11 +109,12 @@ class Spoke(Engine):
         self._broken_at = None
         if event is Event.CONNECTED:
             self.refusals.clear()
-            self.connected = True
+            self.connected = self.in_touch = True
             self._replica.connected(now)
         elif event is Event.DISCONNECTED:
             self._broken_at = now
             self._lane.drop()
+            self.in_touch = False
             self._replica.disconnected(now)
         elif event is Event.REFUSED:
             self._broken_at = now

@@ -11,8 +11,11 @@ from zcoll.engine.spoke import Spoke
 from zcoll.errors import AuthenticationError, RendezvousTimeoutError, name_ranks
 from zcoll.transport.address import Place
 from zcoll.transport.greeting import Finding, look
+from zcoll.transport.lookup import look_up
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from zcoll.launchers.settings import Settings
 
 _log = logging.getLogger("zcoll.joining")
@@ -38,6 +41,7 @@ def wait_until_complete(
         RejectedError: Rank 0 refused this replica.
         AuthenticationError: The secrets differ, or only one side has one.
     """
+    whereabouts = _Whereabouts(settings)
     started = time.monotonic()
     news, checked = started + FIRST_NEWS, started
     while True:
@@ -49,6 +53,7 @@ def wait_until_complete(
             return
         if isinstance(engine, Spoke) and now - checked >= 1.0:
             checked = now
+            place = whereabouts.follow(engine, place)
             _check_secret(engine, place, settings, now - started)
         if now >= deadline:
             raise RendezvousTimeoutError(
@@ -57,12 +62,46 @@ def wait_until_complete(
         if now >= news:
             news = now + 2 * (now - started)
             _log.warning(
-                "replica %d waits for %s since %.0f s; %s",
-                settings.rank,
+                "%s waits for %s since %.0f s; %s",
+                engine.identity.name,
                 name_ranks(engine.waiting_for),
                 now - started,
                 _detail(engine, place),
             )
+
+
+class _Whereabouts:
+    """Looks rank 0's name up again while there is no connection to it.
+
+    Rank 0 may be started again with another address, as containers are.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lookup: Future[Place] | None = None
+
+    def follow(self, engine: Spoke, place: Place) -> Place:
+        """Lead the engine to where rank 0 is now.
+
+        Returns:
+            That place; as far as is known, the same as before.
+        """
+        if engine.in_touch or place.kind == "ipc":
+            return place
+        lookup, settings = self._lookup, self._settings
+        if lookup is None or lookup.done():
+            self._lookup = look_up(
+                settings.master_addr,
+                settings.master_port,
+                secret=settings.secret is not None,
+            )
+        if lookup is None or not lookup.done() or lookup.exception() is not None:
+            return place  # it is not known, or not known as yet
+        found = lookup.result()
+        if found != place:
+            _log.info("rank 0 is at %s now, no longer at %s", found, place)
+            engine.move(found)
+        return found
 
 
 def _detail(engine: Hub | Spoke, place: Place) -> str:

@@ -8,7 +8,7 @@ only one that reads the environment.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from zcoll.errors import ConfigurationError
 from zcoll.launchers.settings import (
@@ -20,6 +20,7 @@ from zcoll.launchers.settings import (
     check_timeout,
 )
 from zcoll.security import Secret
+from zcoll.wire import AUTO_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +91,7 @@ class _Source:
 def read_settings(
     master_addr: str | None = None,
     master_port: int | None = None,
-    replica_rank: int | None = None,
+    replica_rank: int | Literal["auto"] | None = None,
     num_replicas: int | None = None,
     *,
     secret: str | bytes | None = None,
@@ -138,7 +139,7 @@ def read_settings(
         call_timeout=check_timeout(source.seconds(None, "", "ZCOLL_TIMEOUT")),
         liveness=_liveness(source, **tuning),
         listen_fd=fd[0] if fd is not None and given_by_launcher and rank == 0 else None,
-        report_dir=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
+        report=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
         loads=loads,
         shares_memory=_shares_memory(source),
     )
@@ -163,11 +164,11 @@ def read_target(address: str | None, port: int | None) -> Target:
 
 
 def _place_in_group(
-    source: _Source, replica_rank: int | None, num_replicas: int | None
+    source: _Source,
+    replica_rank: int | Literal["auto"] | None,
+    num_replicas: int | None,
 ) -> tuple[int, int]:
-    rank = source.integer(
-        replica_rank, "replica_rank", "ZCOLL_REPLICA_RANK", "ADAPTDL_REPLICA_RANK"
-    )
+    rank = _rank(source, replica_rank)
     size = source.integer(
         num_replicas, "num_replicas", "ZCOLL_NUM_REPLICAS", "ADAPTDL_NUM_REPLICAS"
     )
@@ -180,17 +181,38 @@ def _place_in_group(
         )
     number = rank[0] if rank is not None else 0
     if size is None and number != 0:
+        who = f"replica {number}" if number != AUTO_RANK else "a replica of a group"
         raise ConfigurationError(
-            f"this is replica {number}, and nothing says of how many: set "
+            f"this is {who}, and nothing says of how many: set "
             "ZCOLL_NUM_REPLICAS, or give num_replicas="
         )
     total = size[0] if size is not None else 1
+    if number == AUTO_RANK:
+        return (AUTO_RANK, total) if total > 1 else (0, 1)
     if not 0 <= number < total:
         raise ConfigurationError(
             f"rank {number} is out of range: with {total} replicas, ranks are 0 to "
             f"{total - 1}"
         )
     return number, total
+
+
+def _rank(
+    source: _Source, given: int | Literal["auto"] | None
+) -> tuple[int, str] | None:
+    """A rank that is given, or that rank 0 is asked for."""
+    names = "ZCOLL_REPLICA_RANK", "ADAPTDL_REPLICA_RANK"
+    if given == "auto":
+        return AUTO_RANK, "replica_rank="
+    found = source.text(*names) if given is None else None
+    if found is not None and found[0] == "auto":
+        return AUTO_RANK, found[1]
+    rank = source.integer(given, "replica_rank", *names)
+    if rank is not None and rank[0] < 0:
+        raise ConfigurationError(
+            f'{rank[1]} {rank[0]}: ranks start at 0, and "auto" asks rank 0 for one'
+        )
+    return rank
 
 
 def _job(source: _Source, job_id: str | None) -> str:

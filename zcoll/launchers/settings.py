@@ -86,7 +86,7 @@ class Settings:
     Attributes:
         master_addr: The address of rank 0.
         master_port: The port of rank 0; 0 for one replica alone.
-        rank: This replica's rank.
+        rank: This replica's rank, or ``AUTO_RANK``: rank 0 gives it one.
         num_replicas: The size of the group.
         secret: The group's secret, or None for a group of this host and user.
         bind_addr: Where rank 0 listens, if not on ``master_addr``.
@@ -95,7 +95,7 @@ class Settings:
         call_timeout: Seconds for a call that names no limit, or None.
         liveness: How soon silence means loss.
         listen_fd: A listening socket that a launcher has handed over, or None.
-        report_dir: Where ``zcoll run`` reads how a replica ended, or None.
+        report: The file by which ``zcoll run`` is told how it ended, or None.
         loads: What unpickles values, or None for pickle.
         shares_memory: Whether replicas of one host may meet in shared memory.
     """
@@ -111,7 +111,7 @@ class Settings:
     call_timeout: float | None
     liveness: Liveness
     listen_fd: int | None
-    report_dir: str | None
+    report: str | None
     loads: Loads | None
     shares_memory: bool
 

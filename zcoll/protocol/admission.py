@@ -7,12 +7,13 @@ more than that HELLO has to be said again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
 from zcoll.protocol.identities import write_identity
 from zcoll.protocol.membership import Refusal
-from zcoll.wire import Kind, Message, pack_fields
+from zcoll.wire import AUTO_RANK, Kind, Message, pack_fields
 
 if TYPE_CHECKING:
     from zcoll.protocol.events import Identity, Timing
@@ -32,6 +33,7 @@ class Admission:
         link: This end of the connection.
 
     Attributes:
+        identity: Who it is; with a rank once rank 0 has given it one.
         session: The group's number; 0 before it is known.
         connected: Whether a connection stands.
     """
@@ -41,7 +43,7 @@ class Admission:
     ) -> None:
         self.session = 0
         self.connected = False
-        self._identity = identity
+        self.identity = self._told = identity
         self._job = job
         self._timing = timing
         self._link = link
@@ -65,14 +67,15 @@ class Admission:
         self._hello_at = now + RETRY
         self._link.suspend()
         if not joined:
-            self.session = 0  # rank 0 may come back as another one
+            # Rank 0 may come back as another one.
+            self.session, self.identity = 0, self._told
         elif self._cut is None:
             self._cut = now
 
     def hello(self, now: float) -> Message:
         """Say who this is, and what it has received."""
         fields = {
-            **write_identity(self._identity),
+            **write_identity(self.identity),
             "job": self._job,
             "session": self.session,
         }
@@ -87,6 +90,8 @@ class Admission:
         """
         if self.session not in (0, message.session):
             raise ProtocolError("welcomed to another group")
+        if self.identity.rank == AUTO_RANK:
+            self.identity = replace(self.identity, rank=message.rank)
         self.session, self.connected = message.session, True
         self._admitted, self._cut, self._hello_at = True, None, None
         self._taken_since = None

@@ -23,7 +23,6 @@ class Calling:
     """The calls that this replica makes.
 
     Args:
-        rank: This replica's rank in the world.
         size: How many replicas there are.
         link: Its end of the connection to rank 0.
         out: Where instructions go.
@@ -32,11 +31,8 @@ class Calling:
         torn_down: Whether the world has ended by a call.
     """
 
-    def __init__(
-        self, rank: int, size: int, link: Link, out: list[ReplicaInstruction]
-    ) -> None:
+    def __init__(self, size: int, link: Link, out: list[ReplicaInstruction]) -> None:
         self.torn_down = False
-        self._rank = rank
         self._link = link
         self._out = out
         self._groups = {WORLD: Pending(WORLD, "", list(range(size)))}

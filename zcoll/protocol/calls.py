@@ -52,6 +52,7 @@ class Calls:
         self.decided = 0
         self.limit: int | None = None
         self._open: dict[int, Call] = {}
+        self._exits: dict[int, GroupError] = {}  # of members that are gone
         self._grants = Grants()
 
     # --- arrivals ---------------------------------------------------------
@@ -171,7 +172,21 @@ class Calls:
             if rank in call.contributors:
                 call.contributors.remove(rank)
                 yield from self._fetch(call)
+                yield from self._give_up(call)
         yield from self._advance()
+
+    def exit(self, rank: int, error: GroupError) -> Iterator[End]:
+        """A replica is gone: what needs more of it cannot be decided any more."""
+        self._exits[rank] = error
+        # Rank 0 goes last, and has its own functions and payloads at hand.
+        after = self.roll.last(rank) if rank == HUB else self._last_whole(rank)
+        yield from self.end(error, after)
+
+    def _give_up(self, call: Call) -> Iterator[End]:
+        """End the group before a call that has come to need more of one who is gone."""
+        for rank in call.contributors[:1]:
+            if rank in self._exits and _lacks(call, rank):
+                yield from self.end(self._exits[rank], call.seq - 1)
 
     # --- decisions --------------------------------------------------------
 
@@ -263,7 +278,7 @@ class Calls:
             self._grants.forget(self._open.pop(seq))
         yield End(error, self.limit)
 
-    def last_whole(self, rank: int) -> int:
+    def _last_whole(self, rank: int) -> int:
         """The last call for which nothing of this rank is missing, nor before."""
         torn = (call.seq for call in self._open.values() if _lacks(call, rank))
         return min(torn, default=self.roll.last(rank) + 1) - 1

@@ -19,7 +19,8 @@ from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
 from zcoll.protocol.groups import WORLD
-from zcoll.protocol.membership import Membership, Refusal, State
+from zcoll.protocol.members import State
+from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
-    from zcoll.protocol.membership import Member
+    from zcoll.protocol.members import Member
     from zcoll.protocol.steps import Call
     from zcoll.wire import Payload
 
@@ -199,6 +200,7 @@ class Coordinator:
         for member in self.membership.members:
             if member.rank:
                 self._tell(member, Message(Kind.ACK))
+        self._out.extend(self.membership.probe_unranked())
 
     def tick(self, now: float) -> None:
         """Time has passed."""
@@ -229,12 +231,7 @@ class Coordinator:
         else:
             self._tell(member, Message(Kind.ACK))
             self.membership.dismiss(member, State.LEFT)
-        for group, calls in self.decisions.groups:
-            roll = calls.roll
-            if member.rank in roll and member.rank not in roll.left:
-                whole = member.rank == 0
-                last_call = (roll.last if whole else calls.last_whole)(member.rank)
-                self.decisions.stop(group, error, last_call)
+        self.decisions.exit(member.rank, error)
 
     def hurry(self) -> None:
         """Rank 0 goes without waiting any longer for what others have not called."""
@@ -278,6 +275,7 @@ class Coordinator:
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
+            "unranked": len(self.membership.unranked),
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.decisions.groups.world.decided,

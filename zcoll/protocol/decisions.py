@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
+from zcoll.errors import ClosedError, CollectiveError, MismatchError, ReplicaExitedError
 from zcoll.protocol.events import Fold, Forget
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.groups import WORLD, Groups
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome
 from zcoll.protocol.plans import plan_groups
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from zcoll.errors import GroupError
     from zcoll.protocol.calls import Calls
     from zcoll.protocol.events import CoordinatorInstruction
-    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.members import Member
+    from zcoll.protocol.membership import Membership
     from zcoll.protocol.steps import Step
 
 # What replicas send of their calls.
@@ -61,6 +62,8 @@ class Decisions:
         calls = self.groups.of(member.rank, message)
         if calls is not None:
             self._receive(member, calls, message)
+        else:  # nobody will grant the chunks of a call in a group that is forgotten
+            member.link.discard(message.group, message.seq)
 
     def _receive(self, member: Member, calls: Calls, message: Message) -> None:
         """Take in what a member says of its calls in a group."""
@@ -103,8 +106,9 @@ class Decisions:
                 self._out.append(Fold(group, step.call, step.operands, step.last))
             elif isinstance(step, End):
                 self._end(group, calls, step)
-                for below in self.groups.below(group)[1:]:
-                    self.stop(below, step.error)
+                if isinstance(step.error, MismatchError):  # out of step below, too
+                    for below in self.groups.below(group)[1:]:
+                        self.stop(below, step.error)
             else:
                 kind = Kind.GRANT if isinstance(step, Grant) else Kind.FETCH
                 member = self._membership.members[step.rank]
@@ -190,6 +194,13 @@ class Decisions:
             for step in calls.end(error, calls.decided if after is None else after):
                 self._end(group, calls, step)
 
+    def exit(self, rank: int, error: GroupError) -> None:
+        """A replica is gone: the groups in which it makes calls cannot go on."""
+        for group, calls in self.groups:
+            if rank in calls.roll and rank not in calls.roll.left:
+                for step in calls.exit(rank, error):
+                    self._end(group, calls, step)
+
     def stop_all(self, error: GroupError) -> None:
         """The session is over: nothing more is decided in any group."""
         for group, _ in self.groups:
@@ -227,7 +238,7 @@ class Decisions:
             self._membership.members[rank].state is State.PRESENT
             and rank not in roll.left
             and rank not in roll.closed
-            and (calls.limit is None or calls.undecided(rank))
+            and (calls.limit is None or calls.decided < calls.limit)
             for rank in roll.ranks
         )
 

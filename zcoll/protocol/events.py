@@ -43,7 +43,7 @@ class Identity:
     """Who a replica is, as HELLO says it.
 
     Attributes:
-        rank: Its rank.
+        rank: Its rank; ``AUTO_RANK`` before rank 0 has given it one.
         num_replicas: How many replicas it believes in.
         host: Its host's name.
         pid: Its process.
@@ -59,6 +59,11 @@ class Identity:
     incarnation: int
     package: str
     python: str
+
+    @property
+    def name(self) -> str:
+        """How texts call it."""
+        return f"replica {self.rank}" if self.rank >= 0 else "a replica without a rank"
 
 
 @dataclass(slots=True)

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Peer, Send, Timing
 from zcoll.protocol.identities import MAX_NAME, read_identity
 from zcoll.protocol.link import Link, LocalLink
-from zcoll.wire import Kind, Message, pack_fields, parse_fields
+from zcoll.protocol.members import Member, State
+from zcoll.protocol.unranked import Unranked
+from zcoll.wire import AUTO_RANK, Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
 MAX_HELLO = 64 * 1024  # bytes that are read of somebody who has not been admitted
-
-
-class State(enum.Enum):
-    """What a member is to rank 0."""
-
-    ABSENT = "absent"  # has not come yet
-    PRESENT = "present"
-    LEFT = "left"  # said BYE
-    LOST = "lost"  # given up
 
 
 class Refusal(enum.Enum):
@@ -36,34 +29,6 @@ class Refusal(enum.Enum):
     TAKEN = "taken"  # its rank is held by somebody who may be dead: ask again, briefly
     CLOSING = "closing"  # an earlier group is ending here: ask again
     UNKNOWN = "unknown"  # rank 0 does not know this connection: say HELLO again
-
-
-@dataclass(slots=True)
-class Member:
-    """One rank of the group.
-
-    Attributes:
-        rank: Its rank.
-        link: This end of its connection.
-        state: What it is to rank 0.
-        peer: Its current connection, or None.
-        identity: Who it said it was, once it has come.
-        heard: When something last came from it.
-        cut: When its connection was found to be gone, or None.
-    """
-
-    rank: int
-    link: Link
-    state: State = State.ABSENT
-    peer: Peer | None = None
-    identity: Identity | None = None
-    heard: float = 0.0
-    cut: float | None = None
-
-    def __str__(self) -> str:
-        if self.identity is None:
-            return f"replica {self.rank}"
-        return f"replica {self.rank} ({self.identity.host}, pid {self.identity.pid})"
 
 
 @dataclass
@@ -78,6 +43,7 @@ class Membership:
         complete: Whether every rank has come.
         closing: Whether the group has ended.
         members: One for each rank.
+        unranked: Those who wait for a rank.
     """
 
     own: Identity
@@ -87,6 +53,7 @@ class Membership:
     complete: bool = False
     closing: bool = False
     members: list[Member] = field(default_factory=list)
+    unranked: Unranked = field(default_factory=Unranked)
     _peers: dict[Peer, Member] = field(default_factory=dict)
     _last_waiting: float = 0.0
 
@@ -111,8 +78,8 @@ class Membership:
 
     @property
     def absent(self) -> list[int]:
-        """The ranks that have not come yet."""
-        return self.ranks(State.ABSENT)
+        """The ranks that nobody has come for yet, if the lowest are given first."""
+        return self.ranks(State.ABSENT)[len(self.unranked) :]
 
     def ranks(self, *states: State) -> list[int]:
         """The ranks in any of these states."""
@@ -134,6 +101,12 @@ class Membership:
         if refusal is not None:
             yield from self._reject(peer, identity, *refusal)
             return
+        if identity.rank == AUTO_RANK:
+            rank = self._rank_given(identity)
+            if rank is None:
+                yield from self._ask_for_rank(identity, peer, now)
+                return
+            identity = replace(identity, rank=rank)
         member = self.members[identity.rank]
         if member.identity is not None and member.identity != identity:
             if not self.complete and member.peer is not None:
@@ -150,6 +123,36 @@ class Membership:
             yield from self._reject(peer, identity, Refusal.LOST, reason)
             return
         yield from self._admit(member, identity, peer, message.ack, now)
+        yield from self._give_ranks(now)
+
+    def _rank_given(self, identity: Identity) -> int | None:
+        """The rank that this incarnation has got already."""
+        for member in self.members:
+            known = member.identity
+            if known is not None and known.incarnation == identity.incarnation:
+                return member.rank
+        return None
+
+    def _ask_for_rank(
+        self, identity: Identity, peer: Peer, now: float
+    ) -> Iterator[Send | Note]:
+        """One has come that was told no rank: it waits until all are there."""
+        if self.complete:
+            kind = Refusal.CLOSING if self.closing else Refusal.TAKEN
+            reason = f"all {len(self.members)} ranks are taken"
+            yield from self._reject(peer, identity, kind, reason)
+            return
+        self.unranked.add(peer, identity)
+        yield from self._give_ranks(now)
+
+    def _give_ranks(self, now: float) -> Iterator[Send | Note]:
+        """Admit those without a rank, once they are as many as the free ranks."""
+        free = self.ranks(State.ABSENT)
+        if len(self.unranked) == len(free):
+            for peer, identity in self.unranked.give(free):
+                yield from self._admit(
+                    self.members[identity.rank], identity, peer, 0, now
+                )
 
     def _objection(
         self, identity: Identity, fields: dict[str, Any]
@@ -163,12 +166,12 @@ class Membership:
             )
         if identity.num_replicas != own:
             return Refusal.FINAL, (
-                f"rank 0 was told num_replicas={own}, replica {identity.rank} "
+                f"rank 0 was told num_replicas={own}, {identity.name} "
                 f"num_replicas={identity.num_replicas}: they must agree"
             )
         if identity.rank == 0:
             return Refusal.FINAL, f"rank 0 is taken by {self.members[0]}"
-        if not 0 < identity.rank < own:
+        if identity.rank != AUTO_RANK and not 0 < identity.rank < own:
             return Refusal.FINAL, f"rank {identity.rank} is not in 0..{own - 1}"
         if fields.get("session") not in (0, self.session):
             return Refusal.FINAL, "its group has ended: rank 0 was started again"
@@ -191,8 +194,9 @@ class Membership:
             self.complete = True
 
     def _welcome(self, member: Member, peer: Peer) -> Send:
-        received = member.link.received
-        return Send(Message(Kind.WELCOME, session=self.session, ack=received), peer)
+        welcome = Message(Kind.WELCOME, rank=member.rank, session=self.session)
+        welcome.ack = member.link.received
+        return Send(welcome, peer)
 
     def _reject(
         self, peer: Peer, identity: Identity, kind: Refusal, reason: str
@@ -200,13 +204,14 @@ class Membership:
         fields = {"refusal": kind.value, "reason": reason}
         yield Send(Message(Kind.REJECT, body=pack_fields(fields)), peer)
         if kind is not Refusal.CLOSING:
-            who = f"replica {identity.rank} ({identity.host}, pid {identity.pid})"
+            who = f"{identity.name} ({identity.host}, pid {identity.pid})"
             yield Note(f"refused {who}: {reason}", topic="refused", warning=True)
 
     # --- presence ---------------------------------------------------------
 
     def unreachable(self, peer: Peer, now: float) -> None:
         """This connection is gone, as a send has found."""
+        self.unranked.drop(peer)
         member = self._peers.get(peer)
         if member is None:
             return
@@ -255,9 +260,15 @@ class Membership:
         for member in self.members[1:]:
             if member.peer is not None:
                 yield Send(self._waiting(), member.peer)
+        yield from self.probe_unranked()
+
+    def probe_unranked(self) -> Iterator[Send]:
+        """Tell those without a rank the same; they are in no session as yet."""
+        for peer in self.unranked:
+            yield Send(replace(self._waiting(), session=0), peer)
 
     def _waiting(self) -> Message:
-        fields = {"missing": self.ranks(State.ABSENT)}
+        fields = {"missing": self.absent}
         return Message(Kind.WAITING, session=self.session, body=pack_fields(fields))
 
     def table(self) -> list[dict[str, Any]]:

@@ -63,12 +63,11 @@ class Replica:
         self.phase = Phase.JOINING
         self.waiting_for = [0]
         self.heard = 0.0
-        self._identity = identity
         self._link = link
         self._admission = Admission(identity, job, timing, link)
         self._table: dict[int, tuple[str, int]] = {}  # rank -> host, pid
         self._out: list[ReplicaInstruction] = []
-        self.calling = Calling(identity.rank, identity.num_replicas, link, self._out)
+        self.calling = Calling(identity.num_replicas, link, self._out)
         self._failed = False  # by an error of the group
         self._farewell: Message | None = None  # goes when every payload has gone
 
@@ -88,7 +87,7 @@ class Replica:
 
     def _transmit(self) -> None:
         for message in self._link.transmit():
-            message.rank = self._identity.rank
+            message.rank = self.identity.rank
             message.session = self._admission.session
             self._out.append(Send(message))
 
@@ -149,6 +148,11 @@ class Replica:
         return told or (over and not self._admission.connected)  # nobody needs this BYE
 
     @property
+    def identity(self) -> Identity:
+        """Who this replica is; its rank may only be known once it has joined."""
+        return self._admission.identity
+
+    @property
     def over(self) -> bool:
         """Whether the world has failed for this replica."""
         return self._failed
@@ -186,7 +190,8 @@ class Replica:
 
     def _tell(self, message: Message) -> None:
         """Send a message that may get lost."""
-        message.rank, message.session = self._identity.rank, self._admission.session
+        message.rank = max(self.identity.rank, 0)  # it may have none yet
+        message.session = self._admission.session
         message.ack = self._link.received
         self._out.append(Send(message))
 
@@ -258,7 +263,7 @@ class Replica:
         """Rank 0 is gone, or this replica to it: nothing more will be decided."""
         if self.phase is Phase.CLOSED:
             return
-        rank = self._identity.rank if own else 0
+        rank = self.identity.rank if own else 0
         host, pid = self._table.get(rank, ("", 0))
         who = f"replica {rank}" + (f" ({host}, pid {pid})" if host else "")
         text = f"{who} is lost: {why}; the last call that it decided was "

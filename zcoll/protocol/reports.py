@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from zcoll.absence import Absence, Whereabouts, read_absence, write_absence
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Missing
-from zcoll.protocol.membership import State
+from zcoll.protocol.members import State
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.protocol.groups import Groups
-    from zcoll.protocol.membership import Member, Membership
+    from zcoll.protocol.members import Member
+    from zcoll.protocol.membership import Membership
 
 MAX_DESCRIBED = 16  # replicas that a report describes one by one
 ANSWER_TIME = 0.3  # seconds in which a replica that responds has answered

@@ -60,6 +60,7 @@ class Status:
         package: Rank 0's version of zcoll.
         num_replicas: The size of the group.
         replicas: Those that are there, in rank order.
+        unranked: How many more are there, and get their ranks when all have come.
         complete: Whether every replica has come; some may have gone since.
         closing: Whether the group is ending.
         decided: How many calls are done.
@@ -70,6 +71,7 @@ class Status:
     package: str
     num_replicas: int
     replicas: list[Present]
+    unranked: int
     complete: bool
     closing: bool
     decided: int
@@ -78,9 +80,13 @@ class Status:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that are not there: not yet, or no more."""
+        """The ranks that are not there: not yet, or no more.
+
+        Those without a rank count as if they had got the lowest free ones.
+        """
         there = {replica.rank for replica in self.replicas}
-        return [rank for rank in range(self.num_replicas) if rank not in there]
+        free = [rank for rank in range(self.num_replicas) if rank not in there]
+        return free[self.unranked :]
 
     @property
     def whole(self) -> bool:
@@ -99,6 +105,7 @@ def read_status(fields: Mapping[str, Any]) -> Status:
         package=_take(fields, "package", str),
         num_replicas=_take(fields, "num_replicas", int),
         replicas=[_read_present(each) for each in _take(fields, "replicas", list)],
+        unranked=_take(fields, "unranked", int),
         complete=_take(fields, "complete", bool),
         closing=_take(fields, "closing", bool),
         decided=_take(fields, "decided", int),

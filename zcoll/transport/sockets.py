@@ -300,6 +300,13 @@ class Dealer(_Socket):
             self.socket.disconnect(self._endpoint)
         self.socket.connect(self._endpoint)
 
+    def move(self, place: Place) -> None:
+        """Connect to another place instead: rank 0 has a new address."""
+        self.hang_up()
+        self._endpoint = place.endpoint
+        self.socket.ipv6 = place.ipv6
+        self.socket.connect(self._endpoint)
+
     def hang_up(self) -> None:
         """End the connection for good."""
         with contextlib.suppress(zmq.ZMQError):

@@ -1,0 +1,48 @@
+"""One member of a group, as rank 0 sees it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zcoll.protocol.events import Identity, Peer
+    from zcoll.protocol.link import Link
+
+
+class State(enum.Enum):
+    """What a member is to rank 0."""
+
+    ABSENT = "absent"  # has not come yet
+    PRESENT = "present"
+    LEFT = "left"  # said BYE
+    LOST = "lost"  # given up
+
+
+@dataclass(slots=True)
+class Member:
+    """One rank of the group.
+
+    Attributes:
+        rank: Its rank.
+        link: This end of its connection.
+        state: What it is to rank 0.
+        peer: Its current connection, or None.
+        identity: Who it said it was, once it has come.
+        heard: When something last came from it.
+        cut: When its connection was found to be gone, or None.
+    """
+
+    rank: int
+    link: Link
+    state: State = State.ABSENT
+    peer: Peer | None = None
+    identity: Identity | None = None
+    heard: float = 0.0
+    cut: float | None = None
+
+    def __str__(self) -> str:
+        if self.identity is None:
+            return f"replica {self.rank}"
+        return f"replica {self.rank} ({self.identity.host}, pid {self.identity.pid})"
