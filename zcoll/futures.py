@@ -40,6 +40,8 @@ class Owner(Protocol):
 
 
 _log = logging.getLogger("zcoll.futures")
+_LAST = "_done_callbacks"  # what the base class makes last
+_ending = threading.RLock()  # of any future; held for microseconds
 
 
 class Future(concurrent.futures.Future[T], Generic[T]):
@@ -66,7 +68,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         decode: Callable[[Payload], T],
         group_name: str = "",
     ) -> None:
-        super().__init__()
+        # The base class's own part is made when something of it is first needed, by
+        # __getattr__: its condition takes longer than all the rest here.
         self.operation = made.operation
         self.site = made.site
         self.group = made.group
@@ -75,7 +78,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self.waiting_since: float | None = None
         self._owner = owner
         self._decoder = decode
-        self._ended = self._failed = False
+        self._ended = False
+        self._error: Exception | None = None
         self._decoding = threading.Lock()
         self._payload: Payload | None = None
         self._value: Any = None
@@ -83,14 +87,36 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
     def deliver(self, payload: Payload | None) -> None:
         """The engine's side: the call has this outcome."""
-        self._payload = payload
-        self._ended = True
-        self.set_result(cast("T", None))  # decoded when it is asked for
+        self._payload = payload  # decoded when it is asked for
+        self._end()
 
     def fail(self, error: Exception) -> None:
         """The engine's side: the call has this error."""
-        self._ended = self._failed = True
-        self.set_exception(error)
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        with _ending:
+            self._ended = True
+            known = _LAST in self.__dict__
+        if known:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the base class that the call has ended, for those who wait by it."""
+        if self._error is not None:
+            self.set_exception(self._error)
+        else:
+            self.set_result(cast("T", None))
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the base class's part, of which this is asked for."""
+        with _ending:
+            if _LAST not in self.__dict__:
+                super().__init__()
+                if self._ended:
+                    self._tell()
+        return object.__getattribute__(self, name)
 
     def done(self) -> bool:
         """Whether the call has ended; the base class takes a lock to tell."""
@@ -122,7 +148,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
                 before the call has ended.
         """
         self._wait(timeout)
-        if self._failed:
+        if self._error is not None:
             super().result()
         self._decode()
         if self._decode_error is not None:
@@ -141,11 +167,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             ReentrantCallError: As for :meth:`result`.
         """
         self._wait(timeout)
-        error = super().exception() if self._failed else None
-        if error is None:
-            self._decode()
-            error = self._decode_error
-        return error
+        if self._error is not None:
+            return self._error
+        self._decode()
+        return self._decode_error
 
     def add_done_callback(
         self, fn: Callable[[concurrent.futures.Future[T]], object]

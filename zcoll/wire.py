@@ -233,9 +233,10 @@ def parse(frames: Sequence[Buffer]) -> Message:
     head = frames[0]
     if len(head) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
-    (magic, version, code, operation, flags, site_size, tag_size, *numbers) = (
-        _HEADER.unpack_from(head)
-    )
+    # fmt: off
+    (magic, version, code, operation, flags, site_size, tag_size,
+     rank, root, session, group, seq, number, ack) = _HEADER.unpack_from(head)
+    # fmt: on
     if magic != MAGIC:
         raise ProtocolError("not a zcoll message")
     if version != VERSION:
@@ -253,7 +254,6 @@ def parse(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
-    rank, root, session, group, seq, number, ack = numbers
     if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
     site = str(head[_HEADER.size : place], "utf-8", "replace") if site_size else ""

@@ -135,8 +135,10 @@ class Folder:
 
         Nothing is lost when it is interrupted: it can be done again.
         """
-        whole = fold.last and (fold.group, fold.call.seq) not in self._reductions
-        return whole and all(payload.inline for _, payload in fold.operands)
+        if not fold.last or (fold.group, fold.call.seq) in self._reductions:
+            return False
+        # Who sends chunks has told their sizes; only rank 0 sends none.
+        return not fold.call.sizes and fold.operands[0][1].inline
 
     def release(self, group: int) -> None:
         """A group has no more calls."""

@@ -132,13 +132,15 @@ class Loop:
         Whoever waits drives meanwhile, unless somebody else does.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not future.done() and time.monotonic() < deadline:
+        while True:
             drove = True
             with shield() as guard, contextlib.suppress(Woken):
                 drove = self._drive(future, deadline, guard)
-            if not drove:
+            if not (drove or future.done()):
                 self._announce()  # this call may be among the jobs
                 self._wait_for_others(future, deadline)
+            if future.done() or time.monotonic() >= deadline:
+                return
 
     def _wait_for_others(self, future: Future[Any], deadline: float) -> None:
         self._waiting.append(None)

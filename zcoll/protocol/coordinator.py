@@ -139,10 +139,11 @@ class Coordinator:
         if message.session != self._session and peer != LOCAL:
             return
         member.heard = now
-        self._active.add(member.rank)
         self._received += bool(message.number) or kind is Kind.ACK
         if member.link.accept(message):
             self._handle(member, message, now)
+        if not member.link.silent:
+            self._active.add(member.rank)
 
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind
