@@ -70,6 +70,19 @@ def test_both_directions(pair: Pair) -> None:
     assert not pair.one.waiting
 
 
+def test_what_is_lent_cannot_be_written_or_kept(pair: Pair) -> None:
+    send(pair.one, b"head", b"data")
+    frames = pair.two.take()
+    assert frames is not None
+    lent = frames[1]
+    assert isinstance(lent, memoryview)
+    assert lent.readonly
+    assert bytes(lent) == b"data"
+    pair.two.take()
+    with pytest.raises(ValueError, match="released"):
+        bytes(lent)
+
+
 def test_who_is_awake_is_not_rung(pair: Pair) -> None:
     send(pair.one, b"x")
     assert not pair.rung(1)

@@ -79,8 +79,10 @@ class Lane:
         memory = segment.memory
         words = [memory[at : at + 8 * WORDS].cast("Q") for at in _WORDS_AT]
         spaces = [memory[at : at + SPACE] for at in starts]
+        # What is lent must not be taken for memory that belongs to the receiver.
+        read_only = spaces[second].toreadonly()
         self._own, self._other = words[first], words[second]
-        self._views = [*words, *spaces]
+        self._views = [*words, *spaces, read_only]
         self._writer = Writer(
             self._own,
             self._other,
@@ -89,7 +91,7 @@ class Lane:
             lambda start, size: segment.reserve(base + start, size),
             lambda start, size: segment.release(base + start, size),
         )
-        self._reader = Reader(self._own, self._other, spaces[second])
+        self._reader = Reader(self._own, self._other, read_only)
         self._sleeps = 0
         self._rung = 0  # the other side's sleep for which it has been rung last
         self._consumed = 0  # when there was last no room for the backlog
@@ -170,8 +172,8 @@ class Lane:
     def take(self) -> list[Buffer] | None:
         """Take the next message, or None.
 
-        Its second frame is lent: it must not be referred to any more when the next
-        one is taken.
+        Its second frame is lent, and cannot be written: it must not be referred to
+        any more when the next one is taken.
 
         Raises:
             ProtocolError: What stands in the ring is no message.
