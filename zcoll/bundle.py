@@ -38,8 +38,12 @@ def join(items: Sequence[Payload | None]) -> Payload:
         index.append(struct.pack(f"!I{len(sizes)}Q", len(sizes), *sizes))
         for part, size in zip(item.parts, sizes, strict=True):
             (small if size < SMALL else large).append(part)
-    stable = all(item is None or item.stable for item in items)
-    return Payload([b"".join((*index, *small)), *large], stable=stable)
+    there = [item for item in items if item is not None]
+    return Payload(
+        [b"".join((*index, *small)), *large],
+        stable=all(item.stable for item in there),
+        owned=all(item.owned for item in there),
+    )
 
 
 def split(bundle: Payload) -> list[Payload | None]:
@@ -72,7 +76,7 @@ def _split(bundle: Payload) -> list[Payload | None]:
                 place += size
             if memoryview(parts[-1]).nbytes != size:
                 raise ProtocolError("a bundle with a part of another size")
-        items.append(Payload(parts, stable=bundle.stable))
+        items.append(Payload(parts, bundle.stable, bundle.owned))
     if place != len(head) or next(large, None) is not None:
         raise ProtocolError("a bundle with more than its index says")
     return items

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PROTOCOL = 5
-OUT_OF_BAND = 64 * 1024  # bytes; smaller buffers are cheaper inside the stream
+OUT_OF_BAND = 96 * 1024  # bytes; smaller buffers are cheaper inside the stream
 MAX_BUFFERS = 10_000  # out-of-band buffers of one value; the rest stays inside
 
 # What pickle says of things that cloudpickle may know how to pickle: lambdas,
@@ -86,6 +86,12 @@ def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
     return Payload([stream, *buffers], not buffers)
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is a NumPy array, and not of a class derived from them."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
+
+
 def _thawing(pickler: Callable[..., pickle.Pickler]) -> Callable[..., pickle.Pickler]:
     """A pickler under which read-only NumPy arrays arrive writable.
 
@@ -108,9 +114,8 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
     """Unpickle a payload into a fresh object.
 
     Args:
-        payload: What :func:`encode` made, from a trusted replica. Its
-            ``bytearray`` parts become the memory of the result; all others are
-            copied.
+        payload: What :func:`encode` made, from a trusted replica. The parts that
+            it owns become the memory of the result; all others are copied.
         loads: What unpickles it, instead of :func:`pickle.loads`.
 
     Returns:
@@ -120,12 +125,11 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
         Exception: Whatever unpickling raises.
     """
     stream, *rest = payload.parts
-    buffers = [
-        part if isinstance(part, bytearray) else bytearray(part) for part in rest
-    ]
+    if not payload.owned:
+        rest = [p if isinstance(p, bytearray) else bytearray(p) for p in rest]
     if loads is not None:
-        return loads(stream, buffers=buffers)
-    return pickle.loads(stream, buffers=buffers)  # noqa: S301 - trusted: see above
+        return loads(stream, buffers=rest)
+    return pickle.loads(stream, buffers=rest)  # noqa: S301 - trusted: see above
 
 
 def encode_items(values: Iterable[Any]) -> Payload:

@@ -32,7 +32,7 @@ MAGIC = b"zc"
 VERSION = 1
 MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
 MAX_TAG = 255  # bytes of a call's tag
-INLINE_LIMIT = 64 * 1024  # bytes of payload that travel inside the first frame
+INLINE_LIMIT = 128 * 1024  # bytes of payload that travel inside the first frame
 CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 # Bytes that a socket takes from anybody at most. Strangers can make rank 0 hold one
 # such frame for each connection, so it is no larger than chunks need.
@@ -110,13 +110,15 @@ class Payload:
     Attributes:
         parts: The stream and the buffers. A ``bytearray`` belongs to whoever
             receives the payload; anything else is shared and must be copied
-            before somebody writes into it.
+            before somebody writes into it, unless all parts are the receiver's.
         stable: Whether nobody can change the parts any more, so that pieces of
             them may be sent without a copy.
+        owned: Whether all parts belong to whoever receives the payload.
     """
 
     parts: list[Buffer]
     stable: bool = False
+    owned: bool = False
 
     @property
     def sizes(self) -> list[int]:

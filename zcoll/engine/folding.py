@@ -8,7 +8,7 @@ from zcoll import codec
 from zcoll.engine.functions import name_function
 from zcoll.errors import DecodeError, EncodeError, ReduceError
 from zcoll.operations import Folding
-from zcoll.reducer import Fold
+from zcoll.reducer import Fold, default_reduce_fn
 from zcoll.wire import EMPTY, Payload
 from zcoll.worker import Worker
 
@@ -38,13 +38,17 @@ class _Whole:
 
     def __init__(self, reduce_fn: ReduceFn) -> None:
         self._fold = Fold(reduce_fn)
+        self._keeps = reduce_fn is not default_reduce_fn
         self._value: Any = None
 
     def add(self, operand: Any) -> None:
         self._value = self._fold.add(operand)
 
     def results(self) -> list[Payload]:
-        return [_encode(self._value)]
+        # Adding arrays keeps nothing of the sum, so that need not be copied.
+        return [
+            _encode(self._value, copy=self._keeps or not codec.is_array(self._value))
+        ]
 
 
 class _Prefix:
@@ -225,11 +229,18 @@ class Folder:
             raise _failed(DecodeError, text, rank, error) from None
 
 
-def _encode(value: Any) -> Payload:
-    """Pickle a result, so that it no longer depends on what the function keeps."""
+def _encode(value: Any, *, copy: bool = True) -> Payload:
+    """Pickle a result.
+
+    Args:
+        value: The result.
+        copy: Whether the reduce function may have kept it, and change it later.
+    """
     try:
         payload = codec.encode(value)
-        payload.snapshot()
+        if copy:
+            payload.snapshot()
+        payload.stable = True
     except BaseException as error:
         text = f"the result cannot be pickled: {codec.describe(error)}"
         raise _failed(EncodeError, text, 0, error) from None

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zcoll.errors import ProtocolError
-from zcoll.wire import CHUNK_SIZE, Kind, Message, Payload, pack_place, parse_place
+from zcoll.wire import (
+    CHUNK_SIZE,
+    Buffer,
+    Kind,
+    Message,
+    Payload,
+    pack_place,
+    parse_place,
+)
 
 Key = tuple[int, int]  # a call: (group, seq)
 
@@ -25,7 +33,7 @@ class Sending:
         while self.part < len(parts):
             view = memoryview(parts[self.part])
             if self.offset < view.nbytes:
-                data = view[self.offset : self.offset + CHUNK_SIZE]
+                data = view[self.offset : self.offset + CHUNK_SIZE].toreadonly()
                 place = pack_place(self.part, self.offset)
                 self.offset += len(data)
                 return Message(
@@ -42,10 +50,14 @@ class Sending:
 
 @dataclass(slots=True)
 class Assembly:
-    """A payload of which chunks are still to come. It grows only as they do."""
+    """A payload of which chunks are still to come. It grows only as they do.
+
+    A part that comes whole, in memory that may be written, is not copied: that is
+    the socket's own, which nobody else has.
+    """
 
     sizes: list[int]
-    parts: list[bytearray] = field(default_factory=list)
+    parts: list[bytearray | memoryview] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._open_parts()
@@ -66,8 +78,16 @@ class Assembly:
             raise ProtocolError(f"a chunk for {place} out of order")
         if len(data) > self.sizes[part] - len(self.parts[part]) or not len(data):
             raise ProtocolError(f"a chunk of {len(data)} bytes does not fit its part")
-        self.parts[part] += data
+        held = self.parts[part]
+        if len(data) == self.sizes[part] and _is_ours(data):
+            self.parts[part] = memoryview(data)
+        elif isinstance(held, bytearray):
+            held += data
         self._open_parts()
         return (
             len(self.parts) == len(self.sizes) and len(self.parts[-1]) == self.sizes[-1]
         )
+
+
+def _is_ours(data: Buffer) -> bool:
+    return isinstance(data, memoryview) and not data.readonly

@@ -165,7 +165,7 @@ class Link:
             if assembly is None or not assembly.add(message):
                 return False
             del self._assembling[key]
-            message.payload = Payload(list(assembly.parts))
+            message.payload = Payload(list(assembly.parts), owned=True)
         elif message.flags & Flag.CHUNKED:
             self._assembling[key] = Assembly(parse_sizes(message.body))
         elif message.kind in _PAYLOADS and message.body and not message.flags:
