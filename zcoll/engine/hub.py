@@ -93,6 +93,11 @@ class Hub(Engine):
         while self._waiters:
             self._waiters.pop().set()
 
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the connections and lanes."""
+        super().let_go()
+        self._lanes.close()
+
     # --- the loop ---------------------------------------------------------
 
     def _pause(self) -> float:

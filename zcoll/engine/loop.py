@@ -177,6 +177,8 @@ class Loop:
         self, future: Future[Any], deadline: float, guard: Shield | NoShield
     ) -> Errand | None:
         """Take steps until the end, or until there is an errand."""
+        if self._lookout is not None:
+            self._lookout.get_up()
         self._act(_NOTHING)
         while not self._errands:
             if future.done() or self._leaving:

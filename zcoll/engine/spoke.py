@@ -66,6 +66,11 @@ class Spoke(Engine):
         """The ranks that are missing, as far as it is known."""
         return self._replica.waiting_for
 
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the connection and the lane."""
+        super().let_go()
+        self._lane.drop()
+
     def move(self, place: Place) -> None:
         """Rank 0 has a new address: connect there. For the program's threads."""
 

@@ -206,9 +206,12 @@ class Lane:
     # --- the end ----------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the memory. What the other side has not read it can still read."""
+        """Let go of the memory. What the other side has not read it can still read.
+
+        It writes nothing, so it is right in a forked child too.
+        """
         self.backlog.clear()
-        self._reader.done()
+        self._reader.take_back()
         for view in self._views:
             view.release()
         self._segment.close()

@@ -234,10 +234,14 @@ class Reader:
         """The message that was read last is no longer looked at; False if none was."""
         if self._next is None:
             return False
-        if self._lent is not None:
-            self._lent.release()
-            self._lent = None
+        self.take_back()
         self._place, self._next = self._next, None
         self.count += 1
         self._own[CONSUMED] = self.count
         return True
+
+    def take_back(self) -> None:
+        """Let nobody look any more at what was lent."""
+        if self._lent is not None:
+            self._lent.release()
+            self._lent = None
