@@ -16,7 +16,7 @@ from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
 from zcoll.protocol.members import State
 from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
-from zcoll.wire import Payload, parse
+from zcoll.wire import Kind, Payload, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,8 @@ class Hub(Engine):
         if self._router.monitor in ready:
             self._note_events(now)
         self._receive_messages(now, socket=self._router.socket in ready)
-        self._lanes.flush()
+        if self._lanes.busy:
+            self._lanes.flush()
 
     def _note_events(self, now: float) -> None:
         events = self._router.events()
@@ -127,6 +128,8 @@ class Hub(Engine):
             except ProtocolError as error:
                 self._coordinator.misbehaved(peer, error)
             else:
+                if message.kind is Kind.HELLO:
+                    self._lanes.drop(peer)  # from here on the stream starts anew
                 self._coordinator.receive(peer, message, now)
 
     def _is_admitted(self, peer: Peer) -> bool:
@@ -157,6 +160,8 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
+            for peer, error in self._lanes.take_broken():
+                self._coordinator.misbehaved(peer, error)
             answers = self._replica.take()
             if not answers and self._coordinator.silent:
                 break

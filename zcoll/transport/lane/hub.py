@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zcoll.lane")
 
-_NONSENSE: list[Buffer] = [b"the lane's memory makes no sense"]  # which is no message
-
 
 class HubLanes:
     """Sends and receives as the socket does, by shared memory where that is possible.
@@ -54,6 +52,7 @@ class HubLanes:
         self._admitted = admitted
         self._wanted = wanted
         self._ends: dict[bytes, End] = {}
+        self._broken: list[tuple[bytes, ProtocolError]] = []
 
     # --- the agreement ----------------------------------------------------
 
@@ -66,14 +65,15 @@ class HubLanes:
             word, fields = read(frames)
             if word is Word.NO:
                 raise UnavailableError(str(fields.get("why")))
-            if word is Word.OFFER and peer not in self._ends:
+            if word is Word.OFFER:
+                self.drop(peer)
                 memory = Ticket.read(fields.get("memory"))
                 token = memory.token
                 self._take(peer, memory, Ticket.read(fields.get("bell")))
             elif word is Word.BEGIN and peer in self._ends:
                 self._begin(peer, self._ends[peer])
         except UnavailableError as error:
-            self._drop(peer)
+            self.drop(peer)
             self.ways[peer] = f"ZeroMQ ({error})"
             _log.debug("messages of a replica go by ZeroMQ: %s", error)
             self._router.send(peer, write(Word.NO, token=token, why=str(error)))
@@ -103,7 +103,8 @@ class HubLanes:
         self.ways[peer] = "shared memory"
         _log.debug("messages of a replica go through shared memory")
 
-    def _drop(self, peer: bytes) -> None:
+    def drop(self, peer: bytes) -> None:
+        """Let go of a peer's lane: the stream to it starts anew, by the socket."""
         end = self._ends.pop(peer, None)
         if end is not None:
             end.close()
@@ -113,7 +114,7 @@ class HubLanes:
         for peer in self.ways.keys() - peers:
             del self.ways[peer]
         for peer in self._ends.keys() - peers:
-            self._drop(peer)
+            self.drop(peer)
 
     def unreachable(self) -> list[bytes]:
         """The peers with a lane whose connections turn out to be gone."""
@@ -129,9 +130,9 @@ class HubLanes:
             return self._router.send(peer, pack(message))
         try:
             return end.send(message)
-        except ProtocolError:
-            self._drop(peer)
-            return False
+        except ProtocolError as error:
+            self._break(peer, error)
+            return True  # the peer is given up anyway, and not for its connection
 
     def receive(
         self, most: int, *, socket: bool, everything: bool
@@ -144,7 +145,7 @@ class HubLanes:
             everything: Take all that is in the lanes: its sender may have died.
         """
         for peer, end in list(self._ends.items()):
-            if end.waiting:
+            if end.unread:
                 left = end.unread if everything else min(end.unread, most)
                 yield from self._take_from(peer, end, left)
         while socket and most and (received := self._router.receive()) is not None:
@@ -162,27 +163,41 @@ class HubLanes:
     def _take_from(
         self, peer: bytes, end: End, most: int
     ) -> Iterator[tuple[bytes, list[Buffer]]]:
-        try:
-            while most and (frames := end.take()) is not None:
-                most -= 1
-                yield peer, frames
-        except ProtocolError:
-            self._drop(peer)
-            yield peer, _NONSENSE
+        while most and self._ends.get(peer) is end:
+            try:
+                frames = end.take()
+            except ProtocolError as error:
+                self._break(peer, error)
+                return
+            if frames is None:
+                return
+            most -= 1
+            yield peer, frames
+
+    def _break(self, peer: bytes, error: ProtocolError) -> None:
+        """A lane's memory, which its replica can write to, makes no sense."""
+        self.drop(peer)
+        self._broken.append((peer, error))
+
+    def take_broken(self) -> list[tuple[bytes, ProtocolError]]:
+        """The peers whose lanes make no sense, and why: they must be given up."""
+        broken, self._broken = self._broken, []
+        return broken
 
     def flush(self) -> None:
         """Write what waits for room."""
-        for peer, end in list(self._ends.items()):
-            try:
-                end.flush()
-            except ProtocolError:
-                self._drop(peer)
+        self._for_each(lambda end: end.flush())
 
     def tick(self, now: float) -> None:
         """Time has passed: give back memory that is not needed any more."""
-        for end in self._ends.values():
-            with contextlib.suppress(ProtocolError):  # the next message says so
-                end.tick(now)
+        self._for_each(lambda end: end.tick(now))
+
+    def _for_each(self, act: Callable[[End], None]) -> None:
+        for peer, end in list(self._ends.items()):
+            try:
+                act(end)
+            except ProtocolError as error:
+                self._break(peer, error)
 
     # --- waiting ----------------------------------------------------------
 

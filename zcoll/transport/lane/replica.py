@@ -40,9 +40,8 @@ class ReplicaLane:
     # --- the agreement ----------------------------------------------------
 
     def offer(self) -> None:
-        """Rank 0 has admitted this replica: offer it a lane, unless that is done."""
-        if self._end is not None or self._offered is not None:
-            return
+        """Rank 0 has admitted this replica: the stream starts anew, by the socket."""
+        self.drop()
         try:
             if not self._wanted:
                 raise UnavailableError("ZCOLL_LANE=zmq")
@@ -72,13 +71,14 @@ class ReplicaLane:
             offered = self._offered
             if offered is None or fields.get("token") != offered.ticket.token:
                 return  # it answers the offer of an earlier connection
-            if word is Word.TAKE:
-                self._begin(offered, Ticket.read(fields.get("bell")))
-            elif word is Word.NO:
+            if word is Word.NO:
                 _log.debug("messages go by ZeroMQ: %s", fields.get("why"))
                 self._forget_offer()
+            elif word is Word.TAKE:
+                self._begin(offered, Ticket.read(fields.get("bell")))
         except UnavailableError as error:
-            self._withdraw(error)
+            if self._end is None:
+                self._withdraw(error)
 
     def _begin(self, offered: Segment, bell: Ticket) -> None:
         ringer = Ringer(bell)
@@ -93,7 +93,7 @@ class ReplicaLane:
         _log.debug("messages go through shared memory")
 
     def drop(self) -> None:
-        """The connection has ended, and the lane with it."""
+        """Let go of the lane: the stream starts anew, by the socket."""
         self._forget_offer()
         if self._end is not None:
             self._end.close()
@@ -133,7 +133,10 @@ class ReplicaLane:
 
     def _take(self, most: int) -> Iterator[list[Buffer]]:
         end = self._end
-        while most and end is not None and (frames := end.take()) is not None:
+        while most and end is not None and end is self._end:
+            frames = end.take()
+            if frames is None:
+                return
             most -= 1
             yield frames
 

@@ -1,0 +1,152 @@
+"""Which way the messages of a group go, and what becomes of those of a broken lane."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from group import LIMIT, SECRET, Crew
+from probing import prober, target
+
+import zcoll
+from zcoll.transport.lane import segment as segments
+from zcoll.transport.lane.ring import CONSUMED, PUBLISHED
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memfd")
+
+
+def ways_of(crew: Crew, secret: str | None = None) -> dict[int, str]:
+    """What rank 0 says that the messages of the others go by."""
+    deadline = time.monotonic() + LIMIT
+    with prober(target(crew.port, secret)) as one:
+        while True:  # the agreement on a lane may end behind a call
+            ways = one.ask(LIMIT).status.ways
+            if len(ways) == crew.size - 1 or time.monotonic() > deadline:
+                return ways
+
+
+def add_arrays(comm: zcoll.Communicator) -> list[float]:
+    """Large and small sums, which are the same on every replica."""
+    large = np.full(500_000, 1.0 + comm.replica_rank)
+    sums = [float(comm.allreduce(large)[-1]) for _ in range(3)]
+    return [*sums, comm.allreduce(1.0)]
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_replicas_of_one_host_meet_in_shared_memory(secret: str | None) -> None:
+    with Crew(3, secret=secret) as crew:
+        assert crew.run(add_arrays) == [[6.0, 6.0, 6.0, 3.0]] * 3
+        assert ways_of(crew, secret) == dict.fromkeys((1, 2), "shared memory")
+        assert crew.run(add_arrays) == [[6.0, 6.0, 6.0, 3.0]] * 3
+
+
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZCOLL_LANE", "zmq")
+    with Crew(2) as crew:
+        assert crew.run(add_arrays) == [[3.0, 3.0, 3.0, 2.0]] * 2
+        assert ways_of(crew) == {1: "ZeroMQ (ZCOLL_LANE=zmq)"}
+
+
+def test_a_way_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZCOLL_LANE", "shm")
+    with pytest.raises(zcoll.ConfigurationError, match="ZCOLL_LANE='shm'"):
+        zcoll.connect("127.0.0.1", 1, 0, 2)
+
+
+def test_a_machine_whose_memory_order_is_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(segments.platform, "machine", lambda: "aarch64")  # type: ignore[attr-defined]
+    with caplog.at_level(logging.DEBUG, "zcoll.lane"), Crew(2) as crew:
+        assert crew.run(add_arrays) == [[3.0, 3.0, 3.0, 2.0]] * 2
+        (way,) = ways_of(crew).values()
+        assert way.startswith("ZeroMQ (")
+        assert "aarch64" in way
+        assert "aarch64" in caplog.text
+
+
+def refuse(descriptor: int, start: int, size: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_no_room_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with Crew(2) as crew:
+        assert crew.run(add_arrays) == [[3.0, 3.0, 3.0, 2.0]] * 2
+        assert ways_of(crew) == {1: "ZeroMQ (no room for shared memory)"}
+
+
+@pytest.mark.parametrize("allowed", range(8))
+def test_no_room_later(
+    allowed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it happens, what has not gone goes by ZeroMQ, in its order."""
+    reserve, left = os.posix_fallocate, [allowed]
+
+    def sometimes(descriptor: int, start: int, size: int) -> None:
+        if not left[0]:
+            refuse(descriptor, start, size)
+        left[0] -= 1
+        reserve(descriptor, start, size)
+
+    with Crew(3) as crew:
+        assert len(ways_of(crew)) == 2
+        monkeypatch.setattr(os, "posix_fallocate", sometimes)
+        for _ in range(2):
+            assert crew.run(add_arrays) == [[6.0, 6.0, 6.0, 3.0]] * 3
+        assert "going on by ZeroMQ" in caplog.text
+
+
+def lane_of(comm: zcoll.Communicator) -> Any:
+    """The lane of a replica that is not rank 0."""
+    engine: Any = comm._engine
+    return engine._lane._end._lane
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_a_message_that_makes_no_sense(by: int) -> None:
+    """Whoever reads it gives the other side up, and says why."""
+
+    def spoil(comm: zcoll.Communicator) -> None:
+        if comm.replica_rank == 1:
+            lane = lane_of(comm)
+            ring = lane._views[2 if by == 1 else 3]
+            ring[:] = b"\xee" * len(ring)
+            words = lane._own if by == 1 else lane._other
+            words[PUBLISHED] += 1
+            wait_until(lambda: comm._engine.over)
+        comm.barrier()
+
+    with Crew(2) as crew:
+        assert ways_of(crew) == {1: "shared memory"}
+        errors = crew.errors(zcoll.ReplicaLostError, spoil)
+        assert any("makes no sense" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_an_acknowledgement_that_makes_no_sense(by: int) -> None:
+    def spoil(comm: zcoll.Communicator) -> None:
+        if comm.replica_rank == 1:
+            lane = lane_of(comm)
+            words = lane._own if by == 1 else lane._other
+            words[CONSUMED] = 2**40
+        for _ in range(2):  # rank 0 may have its own part of the first one
+            comm.barrier()
+
+    with Crew(2) as crew:
+        assert ways_of(crew) == {1: "shared memory"}
+        assert len(crew.errors(zcoll.ReplicaLostError, spoil)) == 2
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
