@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 
 class Absent:
@@ -23,4 +23,5 @@ class Absent:
         return Absent, ()
 
 
-ABSENT: Final = Absent()
+# Any, so that type checkers let it be compared with the values of a list.
+ABSENT: Final[Any] = Absent()

@@ -218,7 +218,7 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
     """A call did not end within its ``timeout``; it is still in flight.
 
     Attributes:
-        missing: The ranks whose contribution has not arrived.
+        missing: The ranks, among all replicas, whose contribution has not arrived.
         timeout: The limit, in seconds.
         report: Where the missing are, as far as rank 0 knows: one
             :class:`zcoll.Absence` each (for the first 16).
@@ -246,6 +246,8 @@ class CollectiveTimeoutError(CollectiveError, _TimeoutBaseError):
         self.future = future
 
     def __str__(self) -> str:
+        if not self.seq and self.future is None:  # no call: a wait for others' calls
+            return f"{self.op} did not end within {self.timeout:g} s: {self.message}"
         return (
             f"{self._call} did not end within {self.timeout:g} s: {self.message}; the "
             "call is still in flight: wait on this error's .future, do not repeat it"

@@ -41,6 +41,7 @@ MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
 AUTO_RANK = -1  # whose replica asks rank 0 for a rank; in the body of HELLO only
 
 _HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
+_HEADER_SIZE = _HEADER.size
 _CHUNK = struct.Struct("!IQ")
 
 
@@ -233,7 +234,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
     if not 1 <= len(frames) <= 2:
         raise ProtocolError(f"a message has 1 or 2 frames, not {len(frames)}")
     head = frames[0]
-    if len(head) < _HEADER.size:
+    if len(head) < _HEADER_SIZE:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
     # fmt: off
     (magic, version, code, operation, flags, site_size, tag_size,
@@ -246,7 +247,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
     kind = _KINDS.get(code)
     if kind is None:
         raise ProtocolError(f"unknown kind {code}")
-    place = _HEADER.size + site_size
+    place = _HEADER_SIZE + site_size
     end = place + tag_size
     if site_size > MAX_SITE or len(head) < end:
         raise ProtocolError(
@@ -258,7 +259,7 @@ def parse(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
     if bool(number) != (code >= _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
-    site = str(head[_HEADER.size : place], "utf-8", "replace") if site_size else ""
+    site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
     tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
     data = frames[1] if kind is Kind.CHUNK else None
     return Message(

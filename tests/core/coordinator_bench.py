@@ -1,9 +1,11 @@
+from collections import defaultdict
 from typing import Any
 
-from zcoll.operations import BARRIER, Operation
+from zcoll.operations import BARRIER, SPLIT, Operation
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
     LOCAL,
+    WORLD,
     CoordinatorInstruction,
     Identity,
     Send,
@@ -11,6 +13,7 @@ from zcoll.protocol.events import (
 )
 from zcoll.protocol.failures import from_fields
 from zcoll.protocol.identities import write_identity
+from zcoll.protocol.plans import pack_color
 from zcoll.wire import (
     Kind,
     Message,
@@ -39,7 +42,7 @@ class Bench:
         self.size = size
         self.now = 10.0
         self.numbers = dict.fromkeys(range(size), 0)
-        self.seqs = dict.fromkeys(range(size), 0)
+        self.seqs: dict[tuple[int, int], int] = defaultdict(int)  # by rank and group
         if joined:
             for rank in range(1, size):
                 self.hello(rank)
@@ -70,16 +73,45 @@ class Bench:
         operation: Operation = BARRIER,
         *,
         value: bytes = b"",
+        group: int = WORLD,
         **more: Any,
     ) -> list[CoordinatorInstruction]:
-        self.seqs[rank] += 1
-        seq = more.pop("seq", self.seqs[rank])
+        self.seqs[rank, group] += 1
+        seq = more.pop("seq", self.seqs[rank, group])
         if rank == 0 and value:
             more["payload"] = Payload([value])
         code = operation.code
         return self.hear(
-            rank, Kind.CONTRIBUTE, operation=code, seq=seq, body=value, **more
+            *(rank, Kind.CONTRIBUTE),
+            operation=code,
+            group=group,
+            seq=seq,
+            body=value,
+            **more,
         )
+
+    def make(self, *colors: int | None, group: int = WORLD) -> list[int]:
+        """Let all members of a group split it; give each new group's number.
+
+        Args:
+            colors: Those of the members, in their order.
+            group: The group.
+        """
+        calls = self.machine.decisions.groups.find(group)
+        assert calls is not None
+        made = []
+        for rank, color in zip(calls.roll.ranks, colors, strict=True):
+            made = self.call(rank, SPLIT, value=pack_color(color, 0), group=group)
+        return new_groups(made)
+
+
+def new_groups(instructions: list[CoordinatorInstruction]) -> list[int]:
+    """The numbers of the groups that members are told of."""
+    numbers = set()
+    for message in messages(instructions, Kind.OUTCOME):
+        body = message.payload.parts[0] if message.payload else message.body
+        numbers.add(parse_fields(body)["group"])
+    return sorted(numbers - {None})
 
 
 def told(instructions: list[CoordinatorInstruction]) -> dict[bytes, list[Kind]]:

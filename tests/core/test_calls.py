@@ -197,11 +197,11 @@ def test_a_later_end_changes_nothing_and_a_sooner_one_does() -> None:
 
 def test_what_was_called_last_is_known() -> None:
     calls = Calls([0, 1])
-    assert (calls.roll.last(1), calls.roll.last_call(1)) == (0, "nothing yet")
+    assert (calls.roll.last(1), calls.last_call(1)) == (0, "nothing yet")
     run(calls, (1, message(BARRIER, 1, site="a.py:1")))
-    assert (calls.roll.last(1), calls.roll.last_call(1)) == (
+    assert (calls.roll.last(1), calls.last_call(1)) == (
         1,
         "barrier(), call 1 (a.py:1)",
     )
-    assert calls.roll.last_call(0) == "nothing yet"
+    assert calls.last_call(0) == "nothing yet"
     assert str(calls.pending()) == "barrier(), call 1"

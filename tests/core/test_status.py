@@ -17,6 +17,7 @@ CALL = {
     "ranks": [2],
     "absences": [write_absence(ABSENCE)],
     "text": "x",
+    "group": "g",
 }
 FIELDS: dict[str, Any] = {
     "package": "1.0",
@@ -40,7 +41,7 @@ def test_fields_become_a_status() -> None:
         complete=False,
         closing=False,
         decided=2,
-        call=Pending(3, "barrier()", "a:1", [2], [ABSENCE], "x"),
+        call=Pending(3, "barrier()", "a:1", [2], [ABSENCE], "x", "g"),
     )
     assert status.missing == [2]
     assert read_status({**FIELDS, "call": None}).call is None

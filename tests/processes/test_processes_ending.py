@@ -121,3 +121,33 @@ def test_ctrl_c_interrupts_joining(results: Path, rank: int, secret: str) -> Non
     seconds, alone = finished.reports[rank]
     assert seconds < 1
     assert alone == 7
+
+
+@ways
+def test_signals_without_end_lose_nothing(results: Path, options: list[str]) -> None:
+    """They come in waits, folds and steps, thousands of them."""
+    finished = run_job("storm.py", 3, results, options=options).check()
+    assert sorted(finished.reports) == [0, 1, 2]
+    for found in finished.reports.values():
+        assert found["wrong"] == 0
+        assert found["interrupts"] >= 40
+
+
+@pytest.mark.parametrize(
+    ("way", "struck", "own", "others"),
+    [
+        ("abort", 0, "AbortedError", "AbortedError"),
+        ("abort", 1, "AbortedError", "AbortedError"),
+        ("close", 0, "ReplicaExitedError", "ReplicaExitedError"),
+        ("close", 1, "ClosedError", "ReplicaExitedError"),
+    ],
+)
+def test_a_signal_handler_may_end_the_group(
+    results: Path, way: str, struck: int, own: str, others: str
+) -> None:
+    """It runs on the thread that waits, and has done the group's work until then."""
+    finished = run_job("handlers.py", 3, results, way, f"{struck}").check()
+    assert sorted(finished.reports) == [0, 1, 2]
+    for rank, (kind, text) in finished.reports.items():
+        assert kind == (own if rank == struck else others)
+        assert "preempted" in text or kind == "ClosedError"

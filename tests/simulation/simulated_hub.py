@@ -17,12 +17,9 @@ from zcoll.wire import parse
 if TYPE_CHECKING:
     from simulation.simulated_group import Group
     from simulation.simulated_network import Frames
-    from simulation.simulated_node import Key
     from simulation.simulated_spoke import Spoke
 
-    from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Peer
-    from zcoll.wire import Payload
 
 LINGER = 0.2  # virtual seconds for the last acknowledgements to leave
 LARGEST = 5000  # bytes of any replica's payload, at most
@@ -42,7 +39,7 @@ class Hub(Node):
         self.coordinator = Coordinator(self.identity, session, "job", TIMING)
         self.coordinator.announce()
         self._connections: dict[Peer, Spoke] = {}
-        self._folder = Folder(None, self._fold_done, self.coordinator.reports.reducing)
+        self._folder = Folder(None, self.coordinator.reports.reducing)
 
     def _step(self) -> None:
         self.coordinator.tick(self.now)
@@ -141,10 +138,6 @@ class Hub(Node):
         function = self.functions.get((fold.group, fold.call.seq)) if own else None
         if own and function is None:
             return  # the call has ended otherwise
-        self._folder.start(fold, function, "")
-
-    def _fold_done(
-        self, key: Key, results: list[Payload] | None, error: CollectiveError | None
-    ) -> None:
-        self.coordinator.folded(*key, results, error)
+        key = (fold.group, fold.call.seq)
+        self.coordinator.folded(*key, *self._folder.fold(fold, function, ""))
         self.pump()

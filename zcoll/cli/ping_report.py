@@ -137,8 +137,10 @@ def _describe(status: Status) -> Iterator[str]:
     if status.call is None:
         yield f"  calls:   {status.decided} done, none in progress"
     else:
-        yield f"  calls:   {status.decided} done, call {status.call.seq} in progress"
-        yield from _describe_call(status.call)
+        call = status.call
+        where = f" of group {call.group!r}" if call.group else ""
+        yield f"  calls:   {status.decided} done, call {call.seq}{where} in progress"
+        yield from _describe_call(call)
 
 
 def _describe_call(call: Pending) -> Iterator[str]:

@@ -16,7 +16,7 @@ from zcoll.errors import (
 )
 from zcoll.futures import Future
 from zcoll.launchers.settings import check_timeout
-from zcoll.protocol.events import Contribution
+from zcoll.protocol.events import HUB, Contribution
 from zcoll.wire import MAX_TAG, Payload
 from zcoll.worker import refuse_inside_user_code
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from zcoll.operations import Operation
 
     ReduceFn = Callable[[Any, Any], Any]
-
-HUB = 0  # the rank whose process folds, and knows its own reduce functions
 
 
 class Calling:
@@ -143,7 +141,7 @@ class Calling:
                     f"root {root} is out of range: ranks are 0 to "
                     f"{self.num_replicas - 1}"
                 )
-        if tag and len(tag.encode("utf-8", "replace")) > MAX_TAG:
+        if tag != "" and not _is_tag(tag):
             raise ConfigurationError(
                 f"tag must be a text of at most {MAX_TAG} bytes, not {tag!r:.80}"
             )
@@ -205,3 +203,11 @@ class Calling:
 
     def _limit(self, timeout: float | None) -> float | None:
         return self._call_timeout if timeout is None else check_timeout(timeout)
+
+
+def _is_tag(tag: object) -> bool:
+    """Whether every replica can compare it: as text that fits a message."""
+    try:
+        return isinstance(tag, str) and len(tag.encode()) <= MAX_TAG
+    except UnicodeEncodeError:  # half a character
+        return False

@@ -6,7 +6,6 @@ import concurrent.futures
 import functools
 import operator
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ from zcoll.errors import (
     ReplicaExitedError,
     name_ranks,
 )
-from zcoll.protocol.calling import WORLD, read_group
+from zcoll.protocol.calling import read_group
+from zcoll.protocol.events import WORLD
 from zcoll.protocol.plans import pack_color, pack_ranks
 from zcoll.wire import parse_fields
 from zcoll.worker import refuse_inside_user_code
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from zcoll.engine.engine import Engine
     from zcoll.futures import Future
     from zcoll.wire import Payload
+
+
+MAX_BITS = 64  # of a color or a key: what hashes and ids have
 
 
 class Communicator(Blocking, Asynchronous):
@@ -57,11 +60,13 @@ class Communicator(Blocking, Asynchronous):
         group: int = WORLD,
         name: str = "",
         ranks: Sequence[int] | None = None,
+        world: Communicator | None = None,
     ) -> None:
         if ranks is None:
             ranks = range(engine.identity.num_replicas)
         super().__init__(engine, call_timeout, group, name, ranks)
         self.name = name or "world"
+        self._world = world  # lives as long as any group of it; None: this is it
         self._left = False
         self._ending: Future[None] | None = None
         self._ending_lock = threading.RLock()
@@ -116,10 +121,9 @@ class Communicator(Blocking, Asynchronous):
             ConfigurationError: The color is no number or text, or the key no number.
             ZcollError: As for all collectives.
         """
-        if isinstance(color, bool) or not isinstance(color, int | str | None):
-            raise ConfigurationError(f"color must be int, str or None, not {color!r}")
-        if isinstance(key, bool) or not isinstance(key, int):
-            raise ConfigurationError(f"key must be an int, not {key!r}")
+        if color is not None and not isinstance(color, str):
+            color = _read_int("color", color, "int, str or None")
+        key = _read_int("key", key, "an int")
         return self._new_group(operations.SPLIT, pack_color(color, key), timeout, tag)
 
     def dup(self, *, timeout: float | None = None, tag: str = "") -> Communicator:
@@ -191,7 +195,11 @@ class Communicator(Blocking, Asynchronous):
         if number is None:
             return None
         return Communicator(
-            *(self._engine, self._call_timeout), group=number, name=name, ranks=ranks
+            *(self._engine, self._call_timeout),
+            group=number,
+            name=name,
+            ranks=ranks,
+            world=self._world or self,
         )
 
     # --- uneven work ------------------------------------------------------
@@ -216,7 +224,10 @@ class Communicator(Blocking, Asynchronous):
 
     @property
     def active_ranks(self) -> list[int]:
-        """The ranks that still make calls, as of the last outcome here."""
+        """The ranks that still make calls, as of the last outcome here.
+
+        None of them does once this replica has closed the group.
+        """
         return self._engine.active(self._group)
 
     # --- the end ----------------------------------------------------------
@@ -246,19 +257,21 @@ class Communicator(Blocking, Asynchronous):
         if self._left or self._over:
             self._release()
             return
+        with self._ending_lock:
+            ending = self._ending
+            if ending is None:
+                ending = self._ending = self._start(operations.TEARDOWN, None, "")
         try:
-            with self._ending_lock:
-                if self._ending is None:
-                    self._ending = self._start(operations.TEARDOWN, None, "")
-            self._ending.result(limit)
+            ending.result(limit)
             # Large results of earlier calls may still be on their way.
             concurrent.futures.wait(self._engine.pending(self._group), limit)
         except ReplicaExitedError as error:
             if error.reason:
                 raise
         finally:
-            if self._ending is not None and self._ending.done():
+            if ending.done():
                 self._release()
+                self._ending = None  # a future refers to its group
 
     @property
     def _over(self) -> bool:
@@ -271,13 +284,13 @@ class Communicator(Blocking, Asynchronous):
         """Let the others go on, where they need this process."""
         if self._group != WORLD:
             return
-        start = time.monotonic()
         needed_by = self._engine.serve(limit)
         if needed_by:
             raise CollectiveTimeoutError(
-                f"{name_ranks(needed_by)} still make calls, and need rank 0's process",
+                f"rank 0's process serves {name_ranks(needed_by)}, who may still make "
+                "calls; call teardown() again, or close()",
                 missing=needed_by,
-                timeout=time.monotonic() - start,
+                timeout=limit or 0.0,
                 op="teardown",
             )
 
@@ -298,7 +311,7 @@ class Communicator(Blocking, Asynchronous):
             self._engine.leave(reason)
         elif self._finalizer.detach() is not None:
             self._done = self._done or f"group {self.name!r} is closed"
-            self._engine.close_group(self._group)
+            self._engine.close_group(self._group, reason)
 
     def abort(self, reason: str) -> None:
         """End everything on every replica at once: this one cannot go on.
@@ -327,3 +340,16 @@ class Communicator(Blocking, Asynchronous):
             self.teardown()
         else:
             self.close(codec.describe(error))
+
+
+def _read_int(name: str, given: object, kinds: str) -> int:
+    """A number that all replicas can compare, NumPy's too."""
+    try:
+        number = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(given, bool):
+        raise ConfigurationError(f"{name} must be {kinds}, not {given!r:.80}")
+    if number.bit_length() > MAX_BITS:
+        raise ConfigurationError(f"{name} must fit {MAX_BITS} bits, not {given!r:.80}")
+    return number

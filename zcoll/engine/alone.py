@@ -44,8 +44,8 @@ class Alone:
         timing = Timing()
         self._coordinator = Coordinator(identity, SESSION, "", timing)
         self._replica = Replica(identity, "", timing, LocalLink())
-        self._lock = threading.RLock()
-        self._released: deque[int] = deque()  # groups
+        self._lock = threading.Lock()
+        self._released: deque[int] = deque()  # groups; by finalizers, at any moment
         self._left = False
         self._aborted: str | None = None
         self._pid = os.getpid()
@@ -72,20 +72,20 @@ class Alone:
         if made.payload is not None:
             made.payload.snapshot()
         with self._lock:
-            while self._released:
-                self._replica.calling.close(self._released.popleft())
             future.seq = self._replica.calling.call(made)
-            ended = self._pump()
-        for instruction in ended:
-            if isinstance(instruction, Deliver):
-                future.deliver(instruction.payload)
-            else:
-                error = copy.copy(instruction.error)
-                error.__cause__ = made.error and made.error.__cause__
-                future.fail(error)
+            (ended,) = self._pump()
+        # Outside the lock: callbacks are the program's code.
+        if isinstance(ended, Deliver):
+            future.deliver(ended.payload)
+        else:
+            error = copy.copy(ended.error)
+            error.__cause__ = made.error and made.error.__cause__
+            future.fail(error)
 
     def _pump(self) -> list[Deliver | Fail]:
         """Let the machines talk until they are done."""
+        while self._released:
+            self._replica.calling.close(self._released.popleft())
         ended: list[Deliver | Fail] = []
         busy = True
         while busy:
@@ -114,12 +114,12 @@ class Alone:
             self._replica.calling.leave(group)
             self._pump()
 
-    def close_group(self, group: int) -> None:
-        """Forget a group, with the next call: a finalizer may interrupt this one."""
+    def close_group(self, group: int, reason: str = "") -> None:
+        """Release a group, with the next call: a finalizer may interrupt this one."""
         self._released.append(group)
 
     def group_over(self, group: int) -> bool:
-        """Whether a group has ended."""
+        """Whether a group has ended, or is released."""
         return self.over or self._replica.calling.over(group)
 
     def active(self, group: int) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import queue
+import sys
 from typing import TYPE_CHECKING
 
 from zcoll.errors import BacklogError
@@ -14,6 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHECK = 0.5  # seconds between looks whether waiting for room still makes sense
+
+
+class Backlogs:
+    """Room for a number of calls in each group.
+
+    Args:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._groups: dict[int, Backlog] = {}
+
+    def enter(self, group: int, name: str, check: Callable[[], None]) -> None:
+        """Take room for a call in a group: :meth:`Backlog.enter`."""
+        backlog = self._groups.get(group)
+        if backlog is None:
+            backlog = self._groups.setdefault(group, Backlog(self._limit))
+        backlog.enter(name, check)
+
+    def leave(self, group: int) -> None:
+        """A call in a group has ended."""
+        backlog = self._groups.get(group)
+        if backlog is not None:
+            backlog.leave()
+
+    def forget(self, group: int) -> None:
+        """Nobody will make another call in a group."""
+        self._groups.pop(group, None)
 
 
 class Backlog:
@@ -44,7 +73,7 @@ class Backlog:
             return self._room.get_nowait()
         except queue.Empty:
             pass
-        if in_user_code() or asyncio._get_running_loop() is not None:
+        if in_user_code() or _runs_event_loop():
             raise BacklogError(
                 f"{name}: {self._limit} calls are in flight, and this thread must not "
                 "wait: await some of their futures first, or raise max_pending"
@@ -57,3 +86,9 @@ class Backlog:
     def leave(self) -> None:
         """A call has ended."""
         self._room.put(None)
+
+
+def _runs_event_loop() -> bool:
+    """Whether this thread runs one: then asyncio is imported, which takes 20 ms."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

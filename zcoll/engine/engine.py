@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import os
 import threading
@@ -15,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zcoll.engine.backlog import Backlog
+from zcoll.engine.backlog import Backlogs
 from zcoll.engine.functions import encode_function
 from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
@@ -25,8 +26,8 @@ from zcoll.errors import (
     GroupError,
     ZcollError,
 )
-from zcoll.protocol.calling import WORLD
 from zcoll.protocol.events import (
+    WORLD,
     Deliver,
     Fail,
     Joined,
@@ -104,8 +105,7 @@ class Engine(Loop):
         self.refusal: ZcollError | None = None
         self._replica = replica
         self._place = place
-        self._max_pending = liveness.max_pending
-        self._backlogs: dict[int, Backlog] = {}  # by group
+        self._backlogs = Backlogs(liveness.max_pending)
         self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[Key, Future[Any]] = {}
         self._causes: dict[Key, BaseException | None] = {}  # of errors made here
@@ -115,6 +115,7 @@ class Engine(Loop):
             liveness.stall_warning, self._questions.ask, self.run_callback
         )
         self._callbacks: Worker | None = None
+        self._functions: Worker | None = None  # pickles those that rank 0 asks for
         self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
         self._aborted = False  # likewise
@@ -135,11 +136,9 @@ class Engine(Loop):
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
         self.check()
-        backlog = self._backlogs.get(request.made.group)
-        if backlog is None:
-            backlog = Backlog(self._max_pending)
-            backlog = self._backlogs.setdefault(request.made.group, backlog)
-        backlog.enter(request.made.operation.name, self.check)
+        group = request.made.group
+        check = functools.partial(self._check_group, group)
+        self._backlogs.enter(group, request.made.operation.name, check)
         self._inbox.append(lambda: self._take_call(request))
         if not waits:
             self._announce()
@@ -164,6 +163,11 @@ class Engine(Loop):
                 f"replica {self.identity.rank} has left the group: initialize again "
                 "before the next call"
             )
+
+    def _check_group(self, group: int) -> None:
+        self.check()
+        if group not in self._replica.calling:
+            raise ClosedError("this replica has closed the group meanwhile")
 
     def check_process(self) -> None:
         """Refuse calls and waits in a forked child.
@@ -242,19 +246,24 @@ class Engine(Loop):
         self.check()
         self._post(lambda: self._replica.calling.leave(group))
 
-    def close_group(self, group: int) -> None:
-        """Forget a group; in a forked child it does nothing."""
+    def close_group(self, group: int, reason: str = "") -> None:
+        """Release a group; in a forked child it does nothing."""
         if os.getpid() == self._pid and not self._ended:
-            self._post(lambda: self._forget_group(group))
+            self._post(lambda: self._close_group(group, reason))
 
-    def _forget_group(self, group: int) -> None:
-        self._replica.calling.close(group)
-        if not self.pending(group):
-            self._backlogs.pop(group, None)
+    def _close_group(self, group: int, reason: str) -> None:
+        self._replica.calling.close(group, reason)
+        self._tidy(group)
+
+    def _tidy(self, group: int) -> None:
+        """Keep nothing of a group that is released, once its calls have ended."""
+        if group not in self._replica.calling:
+            self._backlogs.forget(group)
 
     def group_over(self, group: int) -> bool:
-        """Whether a group has ended."""
-        return self.over or self._replica.calling.over(group)
+        """Whether a group other than the world has ended, or is released."""
+        left = self._left or self._aborted or self._ended
+        return left or self._replica.calling.over(group)
 
     def active(self, group: int) -> list[int]:
         """Who still makes calls in a group."""
@@ -297,15 +306,27 @@ class Engine(Loop):
         self._questions.tick(now)
         self._replica.tick(now)
 
-    def _take_call(self, request: Request) -> int:
+    def _take_call(self, request: Request) -> None:
         try:
-            return self._number(request)
+            self._number(request)
+        except ClosedError as error:  # while it was on its way
+            error.group = request.future.group_name
+            self._leave_backlog(request.made.group)
+            request.future.fail(error)
         except Exception:
             request.future.fail(ClosedError("zcoll could not make this call"))
             raise
 
+    def _leave_backlog(self, group: int) -> None:
+        self._backlogs.leave(group)
+        self._tidy(group)
+
     def _number(self, request: Request) -> int:
-        """Make a call: from here on it has a number, and will end."""
+        """Make a call: from here on it has a number, and will end.
+
+        Raises:
+            ClosedError: This replica has left the group before.
+        """
         self._active_at = time.monotonic()
         made = request.made
         seq = request.future.seq = self._replica.calling.call(made)
@@ -343,7 +364,7 @@ class Engine(Loop):
     def _take_future(self, key: Key, now: float) -> Future[Any]:
         """A call has ended."""
         self._active_at = now
-        self._backlogs[key[0]].leave()
+        self._leave_backlog(key[0])
         self._reduce_fns.pop(key, None)
         return self._futures.pop(key)
 
@@ -363,7 +384,14 @@ class Engine(Loop):
             function = encode_function(reduce_fn, self.identity.rank)
             self._post(lambda: self._replica.calling.equip(group, seq, function))
 
-        self.run_callback(job)
+        # Not where callbacks run: those may take as long as they like.
+        if self._functions is None:
+            with contextlib.suppress(RuntimeError):  # no new threads at the end
+                self._functions = Worker("zcoll-functions")
+        if self._functions is not None:
+            self._functions.submit(job)
+        else:
+            job()
 
     def _log_note(self, note: Note, now: float) -> None:
         if note.topic and now - self._noted.get(note.topic, -1e9) < NOTE_INTERVAL:
@@ -379,7 +407,7 @@ class Engine(Loop):
     def _give_up(self, error: GroupError | None) -> None:
         left = f"replica {self.identity.rank} has left the group"
         for future in list(self._futures.values()):
-            self._backlogs[future.group].leave()
+            self._leave_backlog(future.group)
             future.fail(copy.copy(error) if error is not None else ClosedError(left))
         self._futures.clear()
         if not self.joined.is_set():
@@ -387,8 +415,9 @@ class Engine(Loop):
             self.joined.set()
         with self._closing:
             worker, self._callbacks = self._callbacks, None
-        if worker is not None:
-            worker.stop()
+        for each in (worker, self._functions):
+            if each is not None:
+                each.stop()
 
     def _fail_late(self, future: Future[Any]) -> None:
         """The loop ended while a call was on its way to it."""

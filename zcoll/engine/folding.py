@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zcoll import codec
-from zcoll.engine.functions import name_function
+from zcoll.engine.functions import decode_function, name_function
 from zcoll.errors import DecodeError, EncodeError, ReduceError
 from zcoll.operations import Folding
 from zcoll.reducer import Fold, default_reduce_fn
@@ -155,6 +155,7 @@ class Folder:
         """Nothing is kept of calls that ended in the middle of their fold."""
         for key in [key for key in self._reductions if key[0] == group]:
             del self._reductions[key]
+            self._names.pop(key, None)
 
     def stop(self) -> None:
         """End all folds; those at work are left behind."""
@@ -209,9 +210,9 @@ class Folder:
         kind, first = fold.call.operation.folding, fold.operands[0][0]
         assert kind is not None
         if reduce_fn is None:
-            pickled = Payload([fold.call.function or b""], stable=True)
+            assert fold.call.function is not None
             try:
-                reduce_fn = codec.decode(pickled, self._loads)
+                reduce_fn = decode_function(fold.call.function, self._loads)
             except BaseException as error:
                 text = "its reduce function cannot be unpickled at rank 0: "
                 text += codec.describe(error)

@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll import codec
 from zcoll.errors import EncodeError
+from zcoll.reducer import default_reduce_fn
+from zcoll.wire import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zcoll.codec import Loads
     from zcoll.wire import Buffer
 
 LIMIT = 1024 * 1024  # bytes of a pickled function: it travels in one frame
+DEFAULT = b""  # what travels for the default function: rank 0 has it, and reads nothing
 
 
 def encode_function(
     reduce_fn: Callable[[Any, Any], Any], rank: int
 ) -> Buffer | EncodeError:
-    """Pickle a reduce function for rank 0.
+    """Pickle a reduce function for rank 0; the default one is known there.
 
     Args:
         reduce_fn: The function.
@@ -27,6 +31,8 @@ def encode_function(
     Returns:
         The pickle, or what everybody gets to read instead.
     """
+    if reduce_fn is default_reduce_fn:
+        return DEFAULT
     name = name_function(reduce_fn)
     try:
         pickled = codec.encode_function(reduce_fn)
@@ -42,7 +48,27 @@ def encode_function(
     return pickled
 
 
+def decode_function(pickled: Buffer, loads: Loads | None) -> Callable[[Any, Any], Any]:
+    """The reduce function that another replica has sent.
+
+    Args:
+        pickled: What :func:`encode_function` gave there.
+        loads: What unpickles it, or None for pickle.
+
+    Raises:
+        Exception: Whatever unpickling it raises.
+    """
+    if pickled == DEFAULT:
+        return default_reduce_fn
+    function: Callable[[Any, Any], Any]
+    function = codec.decode(Payload([pickled], stable=True), loads)
+    return function
+
+
 def name_function(reduce_fn: Callable[[Any, Any], Any]) -> str:
     """A reduce function, as reports name it; not by its own ``__repr__``."""
-    name = getattr(reduce_fn, "__qualname__", None)
+    try:
+        name = getattr(reduce_fn, "__qualname__", None)
+    except Exception:  # the program's code
+        name = None
     return name if isinstance(name, str) else type(reduce_fn).__qualname__

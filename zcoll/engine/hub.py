@@ -13,7 +13,6 @@ from zcoll.engine.lookout import Lookout
 from zcoll.engine.loop import Errand
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
-from zcoll.protocol.members import State
 from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
 from zcoll.wire import Kind, Payload, parse
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
-    from zcoll.errors import CollectiveError
+    from zcoll.errors import CollectiveError, GroupError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Identity, Peer
@@ -87,7 +86,7 @@ class Hub(Engine):
         endless = limit is None or limit > threading.TIMEOUT_MAX
         if self._ended or waiter.wait(None if endless else limit):
             return []
-        return self._coordinator.membership.ranks(State.PRESENT)[1:]
+        return self._coordinator.decisions.users
 
     def _let_go_of_waiters(self) -> None:
         while self._waiters:
@@ -97,6 +96,10 @@ class Hub(Engine):
         """In a forked child: close its copies of the connections and lanes."""
         super().let_go()
         self._lanes.close()
+
+    def _give_up(self, error: GroupError | None) -> None:
+        self._let_go_of_waiters()
+        super()._give_up(error)
 
     # --- the loop ---------------------------------------------------------
 
@@ -146,8 +149,6 @@ class Hub(Engine):
         self._lanes.tick(now)
         self._coordinator.tick(now)
         super()._tick(now)
-        if self._waiters and not self._coordinator.decisions.serving:
-            self._let_go_of_waiters()
 
     def _obey(self, now: float) -> None:
         while True:
@@ -160,8 +161,7 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
-            for peer, error in self._lanes.take_broken():
-                self._coordinator.misbehaved(peer, error)
+            self._give_up_broken_lanes()
             answers = self._replica.take()
             if not answers and self._coordinator.silent:
                 break
@@ -170,12 +170,22 @@ class Hub(Engine):
                     self._coordinator.receive(LOCAL, answer.message, now)
                 else:
                     self._inform(answer, now)
+        # Only now: what rank 0 has said before it waits has been taken in.
+        if self._waiters and not self._coordinator.decisions.serving:
+            self._let_go_of_waiters()
+
+    def _give_up_broken_lanes(self) -> None:
+        for peer, error in self._lanes.take_broken():
+            self._coordinator.misbehaved(peer, error)
 
     def _dispatch(self, send: Send, now: float) -> None:
         if send.peer == LOCAL:
             self._replica.receive(send.message, now)
         elif not self._lanes.send(send.peer, send.message):
             self._coordinator.unreachable(send.peer, now)
+
+    def _is_busy(self) -> bool:
+        return self._coordinator.busy or super()._is_busy()
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._coordinator.drained, self._coordinator.progress
@@ -186,14 +196,13 @@ class Hub(Engine):
 
     def _close(self) -> None:
         self._folder.stop()
-        self._let_go_of_waiters()
         self._lanes.close()
         self._router.close()
 
     # --- the fold ---------------------------------------------------------
 
-    def _take_call(self, request: Request) -> int:
-        seq = super()._take_call(request)
+    def _number(self, request: Request) -> int:
+        seq = super()._number(request)
         if request.reduce_fn is not None:
             key = (request.made.group, seq)
             self._coordinator.reports.reducing[key] = name_function(request.reduce_fn)

@@ -149,6 +149,9 @@ class Spoke(Engine):
                 else:
                     self._inform(instruction, now)
 
+    def _is_busy(self) -> bool:
+        return self._replica.busy or super()._is_busy()
+
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._replica.gone, self._replica.acknowledged
 

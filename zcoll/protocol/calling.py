@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ClosedError, CollectiveError, GroupError, ProtocolError
 from zcoll.operations import by_code
-from zcoll.protocol.events import Deliver, Fail, TellFunction
-from zcoll.protocol.failures import from_fields, to_fields
+from zcoll.protocol.events import WORLD, Deliver, Fail, TellFunction
+from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.pending import Pending
 from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from zcoll.protocol.events import Contribution, ReplicaInstruction
     from zcoll.protocol.link import Link
     from zcoll.wire import Buffer, Payload
-
-WORLD = 0  # the group of all replicas
 
 
 class Calling:
@@ -40,8 +39,16 @@ class Calling:
     # --- what the program asks for ----------------------------------------
 
     def call(self, made: Contribution) -> int:
-        """Make the next call of a group; give its number."""
-        pending = self._groups[made.group]
+        """Make the next call of a group; give its number.
+
+        Raises:
+            ClosedError: This replica has left or closed the group.
+        """
+        pending = self._groups.get(made.group)
+        if pending is None or pending.closed:
+            raise ClosedError("this replica has closed the group meanwhile")
+        if pending.left:
+            raise ClosedError("this replica has left the group meanwhile")
         pending.seq += 1
         seq = pending.seq
         over = pending.end_of(seq)
@@ -63,7 +70,7 @@ class Calling:
             message.body = pack_fields(to_fields(made.error))
         else:
             message.payload = made.payload
-        pending.add(seq, made.operation.name, made.site)
+        pending.add(seq, made.operation, made.site)
         self._link.send(message)
         if made.function is not None:
             self.equip(made.group, seq, made.function)
@@ -80,24 +87,33 @@ class Calling:
         self._link.send(message)
 
     def leave(self, group: int) -> None:
-        """Make no more calls in a group; the others go on."""
-        pending = self._groups[group]
-        self._link.send(Message(Kind.LEAVE, group=group, seq=pending.seq))
+        """Make no more calls in a group; the others go on. Again, it does nothing."""
+        pending = self._groups.get(group)
+        if pending is not None and not (pending.left or pending.closed):
+            pending.left = True
+            self._link.send(Message(Kind.LEAVE, group=group, seq=pending.seq))
 
-    def close(self, group: int) -> None:
+    def close(self, group: int, reason: str = "") -> None:
         """Make no more calls in a group, and forget it."""
         pending = self._groups[group]
         pending.closed = True
-        self._link.send(Message(Kind.CLOSE, group=group, seq=pending.seq))
+        body = pack_fields({"reason": shorten(reason)})
+        self._link.send(Message(Kind.CLOSE, group=group, seq=pending.seq, body=body))
         self._forget(pending)
 
     def active(self, group: int) -> list[int]:
-        """Who still makes calls in a group."""
-        return list(self._groups[group].active)
+        """Who still makes calls in a group; nobody, if it is released."""
+        pending = self._groups.get(group)
+        return [] if pending is None else list(pending.active)
 
     def over(self, group: int) -> bool:
-        """Whether a group has ended."""
-        return self._groups[group].over
+        """Whether a group has ended, or is released."""
+        pending = self._groups.get(group)
+        return pending is None or pending.over
+
+    def __contains__(self, group: int) -> bool:
+        """Whether something is still kept of a group."""
+        return group in self._groups
 
     def __len__(self) -> int:
         """How many calls have not ended."""
@@ -142,11 +158,8 @@ class Calling:
 
     def _take_outcome(self, pending: Pending, message: Message) -> None:
         self._link.withdraw(message.group, message.seq)
-        operation = by_code(message.operation)
-        if operation.ends:
+        if by_code(message.operation).ends:
             self._tear_down(pending, message.seq)
-        if operation.makes is not None and message.payload is not None:
-            self._begin(parse_fields(message.payload.parts[0]))
         if not message.flags & Flag.CHUNKED:
             self._deliver(pending, message.seq, message.payload)
 
@@ -157,8 +170,10 @@ class Calling:
             self._groups[number] = Pending(number, name, ranks)
 
     def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
+        value = payload if payload is not None and payload.parts else None
+        if value is not None and pending.makes_groups(seq):
+            self._begin(parse_fields(value.parts[0]))
         if pending.decide(seq) is not None:
-            value = payload if payload is not None and payload.parts else None
             self._out.append(Deliver(pending.group, seq, value))
             self._forget(pending)
 
@@ -169,7 +184,7 @@ class Calling:
             raise ProtocolError("a failure with an error of the group")
         call = pending.decide(message.seq)
         if call is not None:  # each replica names its own line
-            error.op, error.seq, error.site = call[0], message.seq, call[1]
+            error.op, error.seq, error.site = call[0].name, message.seq, call[1]
             self._out.append(Fail(pending.group, message.seq, error))
             self._forget(pending)
 
@@ -195,6 +210,8 @@ class Calling:
 
     def _drop_after(self, pending: Pending, after: int, error: GroupError) -> None:
         """Every later call ends with this error."""
+        error = copy.copy(error)
+        error.group = pending.name
         for seq in pending.end(after, error):
             pending.drop(seq)
             self._link.withdraw(pending.group, seq)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zcoll import bundle
 from zcoll.errors import CollectiveError, GroupError, ProtocolError
 from zcoll.operations import Operation, Who, by_code
+from zcoll.protocol.events import HUB
 from zcoll.protocol.failures import from_fields
 from zcoll.protocol.grants import Grants
 from zcoll.protocol.mismatch import mismatch
@@ -24,10 +25,9 @@ from zcoll.wire import Flag, Message, parse_fields, parse_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from zcoll.errors import MismatchError
     from zcoll.protocol.steps import Step
     from zcoll.wire import Payload
-
-HUB = 0  # the rank whose process decides, and has its own reduce functions at hand
 
 
 class Calls:
@@ -43,6 +43,7 @@ class Calls:
         torn_down: Whether its members, or those of the group above, have ended it.
         decided: The last call that is over.
         limit: The last call that can still be decided, if there is one.
+        mismatch: What its members disagreed on, if they did.
     """
 
     def __init__(self, ranks: Sequence[int], name: str = "") -> None:
@@ -51,6 +52,7 @@ class Calls:
         self.torn_down = False
         self.decided = 0
         self.limit: int | None = None
+        self.mismatch: MismatchError | None = None
         self._open: dict[int, Call] = {}
         self._exits: dict[int, GroupError] = {}  # of members that are gone
         self._grants = Grants()
@@ -75,8 +77,8 @@ class Calls:
             call = self._open[seq] = self._begin(operation, message)
         elif (call.operation, call.root, call.tag) != (operation, root, message.tag):
             waiting = [r for r in self.roll.missing(seq) if r != rank]
-            error = mismatch(call, rank, message, waiting, self.name)
-            yield from self.end(error, seq - 1)
+            self.mismatch = mismatch(call, rank, message, waiting, self.name)
+            yield from self.end(self.mismatch, seq - 1)
             return
         call.sites[rank] = message.site
         self._take(call, rank, message)
@@ -165,8 +167,14 @@ class Calls:
         yield from self._advance()
 
     def leave(self, rank: int) -> Iterator[Step]:
-        """A replica makes no more calls here; the others go on without it."""
-        after = self.roll.left.setdefault(rank, self.roll.last(rank))
+        """A replica makes no more calls here; the others go on without it.
+
+        Raises:
+            ProtocolError: It has said so before.
+        """
+        if rank in self.roll.left:
+            raise ProtocolError(f"replica {rank} has left its group twice")
+        after = self.roll.left[rank] = self.roll.last(rank)
         for call in [call for seq, call in self._open.items() if seq > after]:
             call.expected -= 1
             if rank in call.contributors:
@@ -179,8 +187,10 @@ class Calls:
         """A replica is gone: what needs more of it cannot be decided any more."""
         self._exits[rank] = error
         # Rank 0 goes last, and has its own functions and payloads at hand.
-        after = self.roll.last(rank) if rank == HUB else self._last_whole(rank)
-        yield from self.end(error, after)
+        last = self.roll.last(rank)
+        after = last if rank == HUB else self._last_whole(rank)
+        if after < last or rank not in self.roll.left:
+            yield from self.end(error, after)
 
     def _give_up(self, call: Call) -> Iterator[End]:
         """End the group before a call that has come to need more of one who is gone."""
@@ -268,6 +278,10 @@ class Calls:
         return Decide(call, outcome, error, self.roll.news(call.seq))
 
     # --- endings ----------------------------------------------------------
+
+    def last_call(self, rank: int) -> str:
+        """A member's last call, for people."""
+        return self.roll.last_call(rank, self.name)
 
     def end(self, error: GroupError, after: int) -> Iterator[End]:
         """The group is over after this call, unless it ends sooner anyway."""

@@ -18,7 +18,6 @@ from zcoll.errors import (
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.decisions import OF_CALLS, Decisions, about
 from zcoll.protocol.events import LOCAL, CoordinatorInstruction, Note, Send
-from zcoll.protocol.groups import WORLD
 from zcoll.protocol.members import State
 from zcoll.protocol.membership import Membership, Refusal
 from zcoll.protocol.reports import Reports
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
     from zcoll.protocol.members import Member
-    from zcoll.protocol.steps import Call
     from zcoll.wire import Payload
 
 
@@ -62,11 +60,17 @@ class Coordinator:
         self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
+        self._owed: set[int] = set()  # ranks to which chunks are still to be sent
 
     @property
     def silent(self) -> bool:
         """Whether there is nothing to take."""
         return not (self._out or self._active)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there will be more to take as acknowledgements arrive."""
+        return bool(self._owed)
 
     def take(self) -> list[CoordinatorInstruction]:
         """Take the instructions that have come up, in order."""
@@ -83,6 +87,7 @@ class Coordinator:
                 for message in member.link.transmit():
                     message.session = self._session
                     self._out.append(Send(message, member.peer))
+            (self._owed.add if member.link.owes_payloads else self._owed.discard)(rank)
         self._active.clear()
 
     def _post(self, member: Member, message: Message) -> None:
@@ -122,16 +127,13 @@ class Coordinator:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
     def _receive(self, peer: Peer, message: Message, now: float) -> None:
-        kind = message.kind
-        if kind is Kind.HELLO:
-            self._hello(peer, message, now)
-            return
-        if kind is Kind.PING:
-            self._out.append(Send(self._pong(message, now), peer))
+        if not message.number and self._greet(peer, message, now):
             return
         member = self.membership.by_peer(peer)
         if member is None or member.state is not State.PRESENT:
-            if kind is Kind.BEACON:  # once a second: enough to find its way back
+            if (
+                message.kind is Kind.BEACON
+            ):  # once a second: enough to find its way back
                 fields = {"refusal": Refusal.UNKNOWN.value, "reason": "say HELLO first"}
                 reject = Message(Kind.REJECT, body=pack_fields(fields))
                 self._out.append(Send(reject, peer))
@@ -139,11 +141,22 @@ class Coordinator:
         if message.session != self._session and peer != LOCAL:
             return
         member.heard = now
-        self._received += bool(message.number) or kind is Kind.ACK
+        if message.number or message.kind is Kind.ACK:
+            self._received += 1
         if member.link.accept(message):
             self._handle(member, message, now)
         if not member.link.silent:
             self._active.add(member.rank)
+
+    def _greet(self, peer: Peer, message: Message, now: float) -> bool:
+        """Answer those who need not be members; tell whether it was one."""
+        if message.kind is Kind.HELLO:
+            self._hello(peer, message, now)
+        elif message.kind is Kind.PING:
+            self._out.append(Send(self._pong(message, now), peer))
+        else:
+            return False
+        return True
 
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind
@@ -217,14 +230,14 @@ class Coordinator:
 
     def _lose(self, member: Member, why: str) -> None:
         self.membership.dismiss(member, State.LOST)
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} is lost: {why}; its last call was {last}"
         self._out.append(Note(text, warning=not self.membership.closing))
         self.decisions.stop_all(ReplicaLostError(text, **about(member)))
 
     def _leave(self, member: Member, reason: str) -> None:
         """A replica exits: the groups that it is in cannot go on."""
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} exited after {last}" + (f": {reason}" if reason else "")
         error = ReplicaExitedError(text, reason=reason, **about(member))
         if member.rank == 0:
@@ -240,7 +253,7 @@ class Coordinator:
             self.decisions.stop_all(self._farewell)
 
     def _abort(self, member: Member, reason: str) -> None:
-        last = self.decisions.groups.world.roll.last_call(member.rank)
+        last = self.decisions.groups.last_call(member.rank)
         text = f"{member} aborted the group after {last}"
         text += f": {reason}" if reason else ""
         error = AbortedError(text, reason=reason, **about(member))
@@ -262,17 +275,22 @@ class Coordinator:
 
     # --- what is told to those who ask ------------------------------------
 
-    def _current(self) -> tuple[int, Call | None]:
+    def _current(self, now: float) -> dict[str, Any] | None:
         """The call that a group is at: the world, if it is in one."""
         for group, calls in self.decisions.groups:
             call = calls.pending()
             if call is not None:
-                return group, call
-        return WORLD, None
+                return {
+                    "seq": call.seq,
+                    "operation": call.describe(),
+                    "group": calls.name,
+                    "site": next(iter(call.sites.values()), ""),
+                    **self.reports.peek(group, call.seq, now),
+                }
+        return None
 
     def _pong(self, ping: Message, now: float) -> Message:
-        group, call = self._current()
-        fields: dict[str, Any] = {
+        fields = {
             "package": self.membership.own.package,
             "num_replicas": self.membership.own.num_replicas,
             "replicas": self.membership.table(),
@@ -285,14 +303,7 @@ class Coordinator:
                 for member in self.membership.members
                 if member.peer is not None and member.peer in self.ways
             },
-            "call": None,
+            "call": self._current(now),
         }
-        if call is not None:
-            fields["call"] = {
-                "seq": call.seq,
-                "operation": call.describe(),
-                "site": next(iter(call.sites.values()), ""),
-                **self.reports.peek(group, call.seq, now),
-            }
         body = pack_fields(fields).ljust(len(ping.body))
         return Message(Kind.PONG, seq=ping.seq, body=body)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zcoll.errors import ClosedError, CollectiveError, MismatchError, ReplicaExitedError
-from zcoll.protocol.events import Fold, Forget
+from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
+from zcoll.protocol.events import HUB, WORLD, Fold, Forget
 from zcoll.protocol.failures import to_fields
-from zcoll.protocol.groups import WORLD, Groups
+from zcoll.protocol.groups import Groups
 from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome
 from zcoll.protocol.plans import plan_groups
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant
-from zcoll.wire import Kind, Message, Payload, pack_fields
+from zcoll.wire import Kind, Message, Payload, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +49,7 @@ class Decisions:
     ) -> None:
         self.groups = Groups(len(membership.members))
         self.progress = 0
+        self._exits: dict[int, GroupError] = {}  # of replicas that are gone
         self._membership = membership
         self._post = post
         self._out = out
@@ -60,10 +61,10 @@ class Decisions:
             ProtocolError: It has no place in its group.
         """
         calls = self.groups.of(member.rank, message)
-        if calls is not None:
-            self._receive(member, calls, message)
-        else:  # nobody will grant the chunks of a call in a group that is forgotten
+        if calls is None:  # the group is forgotten: nor is a payload needed
             member.link.discard(message.group, message.seq)
+        else:
+            self._receive(member, calls, message)
 
     def _receive(self, member: Member, calls: Calls, message: Message) -> None:
         """Take in what a member says of its calls in a group."""
@@ -81,7 +82,8 @@ class Decisions:
         elif kind is Kind.LEAVE:
             self._carry_out(group, calls, calls.leave(rank))
         else:
-            self._close(member, group, calls)
+            reason = str(parse_fields(message.body).get("reason") or "")
+            self._close(member, group, calls, reason)
 
     def folded(
         self,
@@ -106,7 +108,7 @@ class Decisions:
                 self._out.append(Fold(group, step.call, step.operands, step.last))
             elif isinstance(step, End):
                 self._end(group, calls, step)
-                if isinstance(step.error, MismatchError):  # out of step below, too
+                if step.error is calls.mismatch:  # out of step below, too
                     for below in self.groups.below(group)[1:]:
                         self.stop(below, step.error)
             else:
@@ -118,8 +120,9 @@ class Decisions:
     def _decide(self, group: int, calls: Calls, step: Decide) -> None:
         operation, seq = step.call.operation, step.call.seq
         self.progress += 1
+        made = []
         if operation.makes is not None and step.error is None:
-            self._make_groups(group, calls, step)
+            made = self._make_groups(group, calls, step)
         if operation.ends:
             self._end_below(group, calls, seq)
         for rank in calls.roll.ranks:
@@ -127,6 +130,8 @@ class Decisions:
                 self._deliver(self._membership.members[rank], group, step)
         if operation.ends:
             self._membership.closing |= group == WORLD
+        for number in made:
+            self._catch_up(number, calls)
 
     def _deliver(self, member: Member, group: int, step: Decide) -> None:
         """Tell a member how a call has ended."""
@@ -158,24 +163,36 @@ class Decisions:
                 self.stop(number, error, below.made)
                 self._release(number, below)
 
-    def _make_groups(self, group: int, calls: Calls, step: Decide) -> None:
-        """Make the groups that a call asks for, and tell each member of its own."""
+    def _make_groups(self, group: int, calls: Calls, step: Decide) -> list[int]:
+        """Make the groups that a call asks for; each member gets its own."""
         try:
             plans = plan_groups(step.call, calls.name, calls.roll)
         except CollectiveError as error:
             error.group = calls.name
             step.error = error
-            return
+            return []
         told: dict[int, dict[str, Any]]
         told = {rank: {"group": None} for rank in calls.roll.ranks}
+        made = []
         for plan in plans:
-            told |= dict.fromkeys(plan.ranks, self.groups.make(group, plan))
+            number = self.groups.make(group, plan)
+            fields = {"group": number, "name": plan.name, "ranks": plan.ranks}
+            told |= dict.fromkeys(plan.ranks, fields)
+            made.append(number)
         step.outcome = Outcome(
             own={
                 rank: Payload([pack_fields(fields)], stable=True)
                 for rank, fields in told.items()
             }
         )
+        return made
+
+    def _catch_up(self, group: int, parent: Calls) -> None:
+        """End a new group that has come too late: its members know of it by now."""
+        if parent.mismatch is not None:
+            self.stop(group, parent.mismatch)
+        for rank, error in self._exits.items():
+            self._exit(rank, error, group)
 
     def _end(self, group: int, calls: Calls, step: End) -> None:
         """Tell the members of a group that it is over."""
@@ -184,8 +201,7 @@ class Decisions:
         for rank in calls.roll.ranks:
             member = self._membership.members[rank]
             member.link.discard_after(group, step.after)
-            if rank not in calls.roll.closed:
-                self._post(member, Message(Kind.OVER, group=group, body=body))
+            self._post(member, Message(Kind.OVER, group=group, body=body))
 
     def stop(self, group: int, error: GroupError, after: int | None = None) -> None:
         """End a group after this call; after what is decided, if none is given."""
@@ -196,24 +212,29 @@ class Decisions:
 
     def exit(self, rank: int, error: GroupError) -> None:
         """A replica is gone: the groups in which it makes calls cannot go on."""
-        for group, calls in self.groups:
-            if rank in calls.roll and rank not in calls.roll.left:
-                for step in calls.exit(rank, error):
-                    self._end(group, calls, step)
+        self._exits[rank] = error
+        for group, _ in self.groups:
+            self._exit(rank, error, group)
+
+    def _exit(self, rank: int, error: GroupError, group: int) -> None:
+        calls = self.groups.find(group)
+        if calls is not None and rank in calls.roll:
+            for step in calls.exit(rank, error):
+                self._end(group, calls, step)
 
     def stop_all(self, error: GroupError) -> None:
         """The session is over: nothing more is decided in any group."""
         for group, _ in self.groups:
             self.stop(group, error)
 
-    def _close(self, member: Member, group: int, calls: Calls) -> None:
+    def _close(self, member: Member, group: int, calls: Calls, reason: str) -> None:
         """A replica releases a group; the others cannot call it there any more."""
         rank, roll = member.rank, calls.roll
         roll.closed.add(rank)
         if rank not in roll.left:
             text = f"{member} has closed group {calls.name!r} after "
-            text += roll.last_call(rank)
-            error = ReplicaExitedError(text, group=calls.name, **about(member))
+            text += roll.last_call(rank, "") + (f": {reason}" if reason else "")
+            error = ReplicaExitedError(text, reason=reason, **about(member))
             self.stop(group, error, roll.last(rank))
         self._release(group, calls)
 
@@ -228,19 +249,26 @@ class Decisions:
     @property
     def serving(self) -> bool:
         """Whether calls may still be decided that rank 0 does not wait for itself."""
-        return any(self._is_needed(calls) for _, calls in self.groups)
+        return any(self._users(calls) for _, calls in self.groups)
 
-    def _is_needed(self, calls: Calls) -> bool:
-        roll = calls.roll
-        if 0 in roll and 0 not in roll.left:
-            return calls.undecided(0)
-        return any(
-            self._membership.members[rank].state is State.PRESENT
-            and rank not in roll.left
-            and rank not in roll.closed
-            and (calls.limit is None or calls.decided < calls.limit)
+    @property
+    def users(self) -> list[int]:
+        """The ranks, other than 0, whose calls may still be decided."""
+        found = {rank for _, calls in self.groups for rank in self._users(calls)}
+        return sorted(found - {HUB})
+
+    def _users(self, calls: Calls) -> list[int]:
+        """Whose calls in a group may still be decided without a new one of rank 0."""
+        roll, members = calls.roll, self._membership.members
+        if HUB in roll and HUB not in roll.left:
+            return roll.ranks if calls.undecided(HUB) else []
+        more = calls.limit is None or calls.decided < calls.limit
+        return [
+            rank
             for rank in roll.ranks
-        )
+            if members[rank].state is State.PRESENT
+            and (calls.undecided(rank) if roll.is_done(rank) else more)
+        ]
 
 
 def about(member: Member) -> dict[str, Any]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Peer = bytes  # a connection, by the id that the ROUTER gave it; never a rank
 LOCAL: Peer = b""  # rank 0's own replica, in the coordinator's process
 
+WORLD = 0  # the group of all replicas
+HUB = 0  # the rank whose process decides, and has its own reduce functions at hand
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

@@ -7,18 +7,18 @@ all its members have released it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
 from zcoll.protocol.calls import Calls
+from zcoll.protocol.events import WORLD
+from zcoll.wire import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zcoll.protocol.plans import Plan
     from zcoll.wire import Message
-
-WORLD = 0  # the group of all replicas
 
 
 class Groups:
@@ -32,6 +32,7 @@ class Groups:
         self.world = Calls(range(size))
         self._calls = {WORLD: self.world}
         self._parents: dict[int, int] = {}
+        self._latest: dict[int, int] = {}  # in which group each rank called last
         self._last = WORLD  # the last number given; none is given twice
 
     def __iter__(self) -> Iterator[tuple[int, Calls]]:
@@ -53,29 +54,45 @@ class Groups:
             return None
         if rank not in calls.roll:
             raise ProtocolError(f"replica {rank} is not in group {message.group}")
+        if message.kind is Kind.CONTRIBUTE:
+            self._latest[rank] = message.group
         return calls
 
     def find(self, group: int) -> Calls | None:
         """The calls of a group, unless it is forgotten."""
         return self._calls.get(group)
 
-    def make(self, parent: int, plan: Plan) -> dict[str, Any]:
-        """Begin a group; give what its members must know of it."""
+    def make(self, parent: int, plan: Plan) -> int:
+        """Begin a group; give its number."""
         self._last += 1
         self._calls[self._last] = Calls(plan.ranks, plan.name)
         self._parents[self._last] = parent
-        return {"group": self._last, "name": plan.name, "ranks": plan.ranks}
+        return self._last
 
     def below(self, group: int) -> list[int]:
         """A group and all that were made of it, and of those."""
-        found = [group]
+        found = {group: None}  # a set in order
         for other, parent in self._parents.items():  # parents are made first
             if parent in found:
-                found.append(other)
-        return found
+                found[other] = None
+        return list(found)
 
     def forget(self, group: int) -> None:
-        """Nobody will make another call in this group."""
-        if group != WORLD:
-            self._calls.pop(group, None)
-            self._parents.pop(group, None)
+        """Nobody will make another call in this group.
+
+        Those that were made of it end from now on with the one that it was made of.
+        """
+        if group == WORLD or group not in self._calls:
+            return
+        del self._calls[group]
+        above = self._parents.pop(group)
+        for other, parent in self._parents.items():
+            if parent == group:
+                self._parents[other] = above
+
+    def last_call(self, rank: int, group: int | None = None) -> str:
+        """A replica's last call in a group, or in any, for people."""
+        if group is None:
+            group = self._latest.get(rank, WORLD)
+        calls = self._calls.get(group, self.world)
+        return calls.last_call(rank)

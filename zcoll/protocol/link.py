@@ -28,6 +28,7 @@ WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
 
 _PAYLOADS = (Kind.CONTRIBUTE, Kind.OUTCOME)  # whose body may be a small payload
+_LAST = (Kind.BYE, Kind.OVER)  # after which there is nothing that acknowledges them
 
 
 class Link:
@@ -153,31 +154,35 @@ class Link:
             ProtocolError: It contradicts what came before.
         """
         self.acknowledge(message.ack)
-        if not message.number:
+        number, kind = message.number, message.kind
+        if not number:
             return True
-        if message.number != self._received + 1:
+        if number != self._received + 1:
             return False  # seen already, or ahead of a replay that will bring it
-        self._received = message.number
-        key = (message.group, message.seq)
-        if message.kind is Kind.CHUNK:
-            self._count(message)
-            assembly = self._assembling.get(key)
-            if assembly is None or not assembly.add(message):
-                return False
-            del self._assembling[key]
-            message.payload = Payload(list(assembly.parts), owned=True)
-        elif message.flags & Flag.CHUNKED:
+        self._received = number
+        if kind is Kind.CHUNK:
+            return self._join(message)
+        if message.flags & Flag.CHUNKED:
+            key = (message.group, message.seq)
             self._assembling[key] = Assembly(parse_sizes(message.body))
-        elif message.kind in _PAYLOADS and message.body and not message.flags:
-            message.payload = Payload([message.body], stable=True)
-        elif message.kind in (Kind.BYE, Kind.OVER):
+        elif kind in _PAYLOADS and message.body and not message.flags:
+            message.payload = Payload([message.body], True)
+        elif kind in _LAST:
             self._ack_due = True  # the other end waits for it
         return True
 
-    def _count(self, chunk: Message) -> None:
+    def _join(self, chunk: Message) -> bool:
+        """Add a chunk to its payload; tell whether that is complete."""
         self._unreported += 0 if chunk.data is None else len(chunk.data)
         if self._unreported >= ACK_BYTES:
             self._ack_due = True
+        key = (chunk.group, chunk.seq)
+        assembly = self._assembling.get(key)
+        if assembly is None or not assembly.add(chunk):
+            return False
+        del self._assembling[key]
+        chunk.payload = Payload(list(assembly.parts), owned=True)
+        return True
 
     def acknowledge(self, number: int) -> None:
         """The other end has received everything up to this number.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zcoll.errors import GroupError
+    from zcoll.operations import Operation
 
 
 class Pending:
@@ -21,7 +22,8 @@ class Pending:
         name: As given.
         ranks: As given.
         active: Who still makes calls, as ranks of the group.
-        closed: Whether this replica has released the group.
+        left: Whether this replica has left it: it makes no more calls.
+        closed: Whether this replica has released it.
         seq: The number of the last call.
     """
 
@@ -30,20 +32,26 @@ class Pending:
         self.name = name
         self.ranks = ranks
         self.active = list(range(len(ranks)))
+        self.left = False
         self.closed = False
         self.seq = 0
-        self._calls: dict[int, tuple[str, str]] = {}  # seq -> operation, call site
-        self._decided: tuple[int, str, str] | None = None  # the last one
+        self._calls: dict[int, tuple[Operation, str]] = {}  # by seq: what, and where
+        self._decided: tuple[int, Operation, str] | None = None  # the last one
         self._over: list[tuple[int, GroupError]] = []  # last call that may end well
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, seq: int, name: str, site: str) -> None:
+    def add(self, seq: int, operation: Operation, site: str) -> None:
         """A call is on its way."""
-        self._calls[seq] = (name, site)
+        self._calls[seq] = (operation, site)
 
-    def decide(self, seq: int) -> tuple[str, str] | None:
+    def makes_groups(self, seq: int) -> bool:
+        """Whether groups come of a call that has not ended."""
+        call = self._calls.get(seq)
+        return call is not None and call[0].makes is not None
+
+    def decide(self, seq: int) -> tuple[Operation, str] | None:
         """Rank 0 has decided a call: its operation and site, unless it had ended."""
         call = self._calls.pop(seq, None)
         if call is not None:
@@ -75,10 +83,12 @@ class Pending:
 
     def __str__(self) -> str:
         """The first call that has not ended, for people."""
-        for seq, (name, site) in self._calls.items():
-            return self._describe(seq, name, site)
+        for seq, call in self._calls.items():
+            return self._describe(seq, *call)
         return ""
 
-    def _describe(self, seq: int, name: str, site: str) -> str:
-        text = f"{name}, call {seq}" + (f" of {self.name!r}" if self.name else "")
+    def _describe(self, seq: int, operation: Operation, site: str) -> str:
+        text = f"{operation.name}, call {seq}" + (
+            f" of group {self.name!r}" if self.name else ""
+        )
         return f"{text} ({site})" if site else text

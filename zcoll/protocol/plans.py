@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from zcoll.protocol.steps import Call
     from zcoll.wire import Payload
 
+MAX_NAME = 60  # characters of what a group's name says of its parent, or its color
+
 
 @dataclass(slots=True)
 class Plan:
@@ -44,7 +46,7 @@ def plan_groups(call: Call, parent: str, roll: Roll) -> list[Plan]:
     Raises:
         CollectiveError: What was contributed does not make any.
     """
-    here = f"of {parent or 'the world'}, call {call.seq}"
+    here = f"of {_short(parent) or 'the world'}, call {call.seq}"
     fields = {
         rank: parse_fields(payload.parts[0]) for rank, payload in call.payloads.items()
     }
@@ -64,16 +66,15 @@ def _chosen(
     name: str,
 ) -> Plan:
     """The group of ranks that everybody names."""
-    chosen = fields[present[0]].get("ranks")
+    chosen = fields[present[0]]["ranks"]
     for rank in present:
-        if fields[rank].get("ranks") != chosen:
+        if fields[rank]["ranks"] != chosen:
             text = (
                 f"replicas {present[0]} and {rank} name different ranks, {chosen} and "
-                f"{fields[rank].get('ranks')}: the same ones must be given everywhere"
+                f"{fields[rank]['ranks']}: the same ones must be given everywhere"
             )
             raise CollectiveError(text, op="group", seq=call.seq, rank=rank)
-    places = chosen if isinstance(chosen, list) else []
-    members = [ranks[place] for place in places]
+    members = [ranks[place] for place in chosen]
     gone = [rank for rank in members if rank not in present]
     if gone:
         text = f"replica {gone[0]} has left the group that a new one is made of"
@@ -90,7 +91,16 @@ def _split(
         color = fields[rank]["color"]
         if color is not None:
             colors.setdefault(color, []).append(rank)
-    return [Plan(f"{name}, color {color}", ranks) for color, ranks in colors.items()]
+    return [
+        Plan(f"{name}, color {_short(repr(color))}", ranks)
+        for color, ranks in colors.items()
+    ]
+
+
+def _short(name: str) -> str:
+    """A part of a name; groups of groups of groups would have endless ones."""
+    more = len(name) - MAX_NAME
+    return name if more <= 0 else f"{name[: MAX_NAME // 2]}...{name[-MAX_NAME // 2 :]}"
 
 
 def pack_color(color: int | str | None, key: int) -> bytes:
@@ -112,11 +122,15 @@ def check_plan(makes: Makes, payload: Payload, size: int) -> None:
     fields = parse_fields(payload.parts[0])
     if makes is Makes.SPLIT:
         color, key = fields.get("color"), fields.get("key")
-        if type(key) is not int or not isinstance(color, int | str | None):
+        if type(key) is not int or type(color) not in (int, str, type(None)):
             raise ProtocolError(f"a split by color {color!r:.80} and key {key!r:.80}")
     elif makes is Makes.GROUP:
         ranks = fields.get("ranks")
-        if not isinstance(ranks, list) or not all(
-            type(rank) is int and 0 <= rank < size for rank in ranks
-        ):
+        if not isinstance(ranks, list) or not _are_ranks(ranks, size):
             raise ProtocolError(f"a group of ranks {ranks!r:.80}")
+
+
+def _are_ranks(ranks: list[Any], size: int) -> bool:
+    """Whether these are different ranks of a group, one at least."""
+    inside = all(type(rank) is int and 0 <= rank < size for rank in ranks)
+    return inside and 0 < len(set(ranks)) == len(ranks)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError, RejectedError, ReplicaLostError
 from zcoll.protocol.admission import Admission
-from zcoll.protocol.calling import WORLD, Calling
+from zcoll.protocol.calling import Calling
 from zcoll.protocol.events import (
+    WORLD,
     Joined,
     Note,
     Refused,
@@ -136,6 +137,11 @@ class Replica:
             self._link.withdraw_all()
         elif self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
+
+    @property
+    def busy(self) -> bool:
+        """Whether chunks go on being sent as grants and acknowledgements arrive."""
+        return self._link.owes_payloads
 
     @property
     def gone(self) -> bool:

@@ -148,7 +148,7 @@ class Reports:
         missing = self._missing(group, seq)
         members = [self._membership.members[rank] for rank in missing[:MAX_DESCRIBED]]
         absences = [
-            self._describe(member, now, (told or {}).get(member.rank, {}))
+            self._describe(group, member, now, (told or {}).get(member.rank, {}))
             for member in members
         ]
         return {
@@ -169,7 +169,9 @@ class Reports:
             return f"everybody has called; {call} comes first"
         return "everybody has called; values are on their way to rank 0"
 
-    def _describe(self, member: Member, now: float, told: dict[str, Any]) -> Absence:
+    def _describe(
+        self, group: int, member: Member, now: float, told: dict[str, Any]
+    ) -> Absence:
         silent = max(0.0, now - member.heard)
         state, seconds = Whereabouts.THERE, silent
         if member.state is State.ABSENT:
@@ -194,7 +196,7 @@ class Reports:
             state=state,
             seconds=round(seconds, 1),
             where=told.get("waiting") or told.get("where") or "",
-            last_call=self._groups.world.roll.last_call(member.rank),
+            last_call=self._groups.last_call(member.rank, group),
             stack=told.get("stack", ""),
         )
 

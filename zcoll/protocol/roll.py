@@ -63,12 +63,22 @@ class Roll:
         """The number of a member's last call."""
         return self._entries[rank].seq
 
-    def last_call(self, rank: int) -> str:
-        """A member's last call, and where it was made, for people."""
+    def is_done(self, rank: int) -> bool:
+        """Whether a member makes no more calls."""
+        return rank in self.left or rank in self.closed
+
+    def last_call(self, rank: int, name: str) -> str:
+        """A member's last call, and where it was made, for people.
+
+        Args:
+            rank: The member's rank.
+            name: The group's name; "" is the world.
+        """
         entry = self._entries.get(rank)
         if entry is None or entry.operation is None:
             return "nothing yet"
         text = f"{entry.operation.describe(entry.root, entry.tag)}, call {entry.seq}"
+        text += f" of group {name!r}" if name else ""
         return f"{text} ({entry.site})" if entry.site else text
 
     def expected(self, seq: int) -> list[int]:

@@ -42,6 +42,7 @@ class Pending:
         missing: The ranks that have not made it.
         absences: Where they are instead; of many only the first ones.
         text: What it waits for, if nobody is missing.
+        group: The name of its group; "" is that of all replicas.
     """
 
     seq: int
@@ -50,6 +51,7 @@ class Pending:
     missing: list[int]
     absences: list[Absence]
     text: str
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ def _read_pending(fields: object) -> Pending:
         missing=missing,
         absences=[read_absence(each) for each in _take(fields, "absences", list)],
         text=_take(fields, "text", str),
+        group=_take(fields, "group", str),
     )
 
 

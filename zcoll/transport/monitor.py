@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import struct
 from typing import TYPE_CHECKING
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 if TYPE_CHECKING:
     from zcoll.transport.clogs import Clogs
@@ -25,6 +25,10 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_DISCONNECTED
 )
+
+
+# The event and its value, by the manual; what pyzmq has for it imports asyncio.
+_TOLD = struct.Struct("=Hi")
 
 
 class Event(enum.Enum):
@@ -70,9 +74,9 @@ class Monitor:
         """Take what has happened. It does not tell to which connection."""
         events: list[Event] = []
         while self.socket.poll(0):
-            told = recv_monitor_message(self.socket, zmq.NOBLOCK)
-            code = told["event"]
-            self._note_descriptor(code, told["value"])
+            told, _ = self.socket.recv_multipart(zmq.NOBLOCK)
+            code, value = _TOLD.unpack(told)
+            self._note_descriptor(code, value)
             if code & _OPENED:
                 self._shaking += 1
             elif code == zmq.EVENT_CONNECT_RETRIED:

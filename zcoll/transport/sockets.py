@@ -7,11 +7,13 @@ one thread at a time and have a context of their own. Nothing here blocks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
+import zmq.backend
 from zmq.backend import zmq_poll
 
 from zcoll import security
@@ -68,7 +70,8 @@ class _Socket:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self._context.socket(kind)
         # A socket looks attributes up in its options, too: these are found faster.
-        self._take, self._put = self.socket.recv, self.socket.send
+        self._take = self.socket.recv
+        self._put = functools.partial(zmq.backend.Socket.send, self.socket)
         self._itself = [(self.socket, int(zmq.POLLIN))]  # to poll
         self._set_common_options(heartbeat)
         clogs = None
