@@ -105,8 +105,9 @@ def test_no_room_later(
 
 
 def lane_of(comm: zcoll.Communicator) -> Any:
-    """The lane of a replica that is not rank 0."""
+    """The lane of a replica that is not rank 0, once both sides use it."""
     engine: Any = comm._engine
+    wait_until(lambda: engine._lane._end is not None and engine._lane._end.begun)
     return engine._lane._end._lane
 
 
@@ -125,7 +126,6 @@ def test_a_message_that_makes_no_sense(by: int) -> None:
         comm.barrier()
 
     with Crew(2) as crew:
-        assert ways_of(crew) == {1: "shared memory"}
         errors = crew.errors(zcoll.ReplicaLostError, spoil)
         assert any("makes no sense" in str(error) for error in errors)
 
@@ -141,7 +141,6 @@ def test_an_acknowledgement_that_makes_no_sense(by: int) -> None:
             comm.barrier()
 
     with Crew(2) as crew:
-        assert ways_of(crew) == {1: "shared memory"}
         assert len(crew.errors(zcoll.ReplicaLostError, spoil)) == 2
 
 
