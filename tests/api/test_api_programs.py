@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from programs import model
+from programs.drawing import LARGE_NOW_AND_THEN, draw_program
+from programs.ingredients import FLAWS, FOLDS
 from programs.play import Player
-from programs.program import (
-    FLAWS,
-    FOLDS,
-    LARGE_NOW_AND_THEN,
-    Call,
-    Leave,
-    Program,
-    Regroup,
-    draw_program,
-)
+from programs.program import Call, Leave, Program, Regroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -92,3 +92,14 @@ def test_a_call_that_waits_for_nobody_says_for_what() -> None:
         "    allreduce()",
         "    rank 0 is in reduce function f",
     ]
+
+
+def test_the_call_of_a_group_is_told_with_its_name() -> None:
+    call = Pending(5, "barrier()", "a.py:3 f", [], [], "values", group="rows")
+    summary = Summary(sent=1)
+    summary.answered(Answer(0.001, status(0, 1, call=call)))
+    assert list(summary.lines())[-3:] == [
+        "  calls:   4 done, call 5 of group 'rows' in progress",
+        "    barrier() at a.py:3 f",
+        "    values",
+    ]

@@ -92,6 +92,25 @@ def test_tcp(launch: Launch, secret: str | None) -> None:
     assert sockets(second) == []
 
 
+@pytest.mark.parametrize("options", [(), ("--tcp",)], ids=["ipc", "tcp"])
+def test_a_script_may_say_what_it_was_told(
+    launch: Launch, options: tuple[str, ...]
+) -> None:
+    """As programs do that were written for another launcher."""
+    script = """
+        import os, zcoll
+        addr, port = os.environ["ZCOLL_MASTER_ADDR"], os.environ["ZCOLL_MASTER_PORT"]
+        rank, size = os.environ["ZCOLL_REPLICA_RANK"], os.environ["ZCOLL_NUM_REPLICAS"]
+        zcoll.initialize(addr, int(port), int(rank), int(size))
+        print(zcoll.allreduce(1))
+        zcoll.teardown()
+    """
+    process = launch("-n", "2", *options, script=script)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert (process.returncode, errors) == (0, b"")
+    assert sorted(output.splitlines()) == [b"[0] 2", b"[1] 2"]
+
+
 def test_part_of_a_larger_group(launch: Launch) -> None:
     told = tell(
         launch,

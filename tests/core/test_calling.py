@@ -25,7 +25,15 @@ from zcoll.protocol.events import (
 )
 from zcoll.protocol.failures import from_fields, to_fields
 from zcoll.protocol.plans import pack_color
-from zcoll.wire import Flag, Kind, Payload, pack_fields, pack_sizes, parse_fields
+from zcoll.wire import (
+    INLINE_LIMIT,
+    Flag,
+    Kind,
+    Payload,
+    pack_fields,
+    pack_sizes,
+    parse_fields,
+)
 
 GROUP = 4
 NAME = "split of the world, call 1, color 1"
@@ -180,7 +188,7 @@ def test_closing_says_why() -> None:
 
 def test_a_closed_group_is_kept_until_its_calls_have_ended() -> None:
     bench = Grouped()
-    bench.make(ALLREDUCE, bytes(70_000), GROUP)
+    bench.make(ALLREDUCE, bytes(INLINE_LIMIT + 1), GROUP)
     bench.replica.calling.close(GROUP)
     assert GROUP in bench.replica.calling
     bench.replica.take()
@@ -314,7 +322,7 @@ def test_no_group_is_a_group_of_nobody() -> None:
 
 def test_the_value_of_a_broadcast_is_only_sent_when_it_is_granted() -> None:
     bench = Grouped()
-    bench.make(BROADCAST, bytes(70_000), GROUP)
+    bench.make(BROADCAST, bytes(INLINE_LIMIT + 1), GROUP)
     assert kinds(bench.replica.take()) == [Kind.CONTRIBUTE]
     assert kinds(bench.hear(Kind.GRANT, group=WORLD, seq=1)) == []
     assert kinds(bench.hear(Kind.GRANT, group=GROUP, seq=1)) == [Kind.CHUNK]

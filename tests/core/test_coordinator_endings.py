@@ -17,7 +17,7 @@ from zcoll.errors import (
     ReplicaExitedError,
     ReplicaLostError,
 )
-from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, DUP, TEARDOWN
+from zcoll.operations import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, DUP, TEARDOWN
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.events import (
     LOCAL,
@@ -275,3 +275,21 @@ def test_payloads_for_a_group_that_is_torn_down_are_not_kept() -> None:
     call: dict[str, Any] = {"operation": ALLREDUCE.code, "group": 1, "seq": 1}
     bench.hear(1, Kind.CONTRIBUTE, flags=Flag.CHUNKED, body=body, **call)
     assert not bench.machine.membership.members[1].link._assembling
+
+
+def test_one_that_has_left_and_goes_is_missed_only_for_what_it_owes() -> None:
+    bench = Bench()
+    bench.call(1, ALLGATHER, flags=Flag.CHUNKED, value=pack_sizes([9]))
+    bench.hear(1, Kind.LEAVE, seq=1)
+    ((kind, _, after),) = over(
+        bench.hear(1, Kind.BYE, body=pack_fields({"reason": ""}))
+    )
+    assert (kind, after) == (ReplicaExitedError, 0)
+
+    bench = Bench()
+    bench.call(1)
+    bench.hear(1, Kind.LEAVE, seq=1)
+    assert not over(bench.hear(1, Kind.BYE, body=pack_fields({"reason": ""})))
+    for _ in range(2):
+        bench.call(0)
+        assert Kind.OUTCOME in told(bench.call(2))[peer(2)]

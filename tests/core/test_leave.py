@@ -80,6 +80,19 @@ def test_everybody_leaves() -> None:
     assert calls.made == 1
 
 
+def test_what_all_have_made_does_not_become_less_when_they_leave() -> None:
+    calls = Calls([0, 1, 2])
+    assert calls.made == 0
+    for rank, last in enumerate([3, 1, 2]):
+        for seq in range(1, last + 1):
+            run(calls, (rank, message(ALLREDUCE, seq, size=9)))
+    made = [calls.made]
+    for rank in (1, 2, 0):
+        list(calls.leave(rank))
+        made.append(calls.made)
+    assert made == [1, 2, 3, 3]
+
+
 def test_twice_is_a_protocol_error() -> None:
     calls = Calls([0, 1])
     run(calls, (0, message(BARRIER)))

@@ -30,6 +30,27 @@ def test_payloads_arrive_whole(parts: tuple[bytes, ...]) -> None:
     assert connection.root.link.idle
 
 
+def test_what_has_arrived_in_chunks_is_sent_on_without_a_copy() -> None:
+    connection = Connection()
+    link = connection.root.link
+    sizes = pack_sizes([3 * CHUNK])
+    link.accept(
+        Message(Kind.CONTRIBUTE, flags=Flag.CHUNKED, number=1, seq=1, body=sizes)
+    )
+    for turn in range(3):
+        chunk = Message(Kind.CHUNK, number=2 + turn, seq=1, data=b"x" * CHUNK)
+        chunk.body = pack_place(0, turn * CHUNK)
+        link.accept(chunk)
+    assert chunk.payload is not None
+    (part,) = chunk.payload.parts
+    link.send(Message(Kind.OUTCOME, seq=1, payload=chunk.payload))
+    (head, *chunks) = link.transmit()
+    assert head.kind is Kind.OUTCOME
+    for each in chunks:
+        assert isinstance(each.data, memoryview)
+        assert each.data.obj is part
+
+
 def test_a_replica_waits_for_the_grant() -> None:
     connection = Connection()
     sender = connection.replica.link

@@ -82,3 +82,11 @@ def test_rank_0_never_holds_all_large_operands_at_once(
         assert right
         limit = 6 if rank == 0 else 3
         assert more < limit * size * 1024 * 1024, (rank, more)
+
+
+def test_a_thousand_splits_leave_no_growth(results: Path) -> None:
+    finished = run_job("splits.py", 2, results, "1000").check()
+    for found in finished.reports.values():
+        assert found["kept"][0] == found["kept"][1]
+        assert (found["threads"], found["descriptors"]) == (0, 0)
+        assert found["memory"] < 4 << 20  # 10,000 take no more

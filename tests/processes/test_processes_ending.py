@@ -93,18 +93,19 @@ def test_a_forked_child_cannot_call_and_its_parent_can(
     finished = run_job("forking.py", 3, results, options=options).check()
     assert sorted(finished.reports) == [0, 1, 2]
     for found in finished.reports.values():
-        assert len(found["in the child"]) == 5
+        assert len(found["in the child"]) == 9
         for text in found["in the child"]:
             assert "fork" in text
         assert found["exit of the children"] == [0, 0]
         assert found["in the parent"] == [3, 6]
+        assert found["in the parent's group"] == [0, 1, 2]
 
 
 @ways
 def test_ctrl_c_interrupts_every_wait(results: Path, options: list[str]) -> None:
     finished = run_job("interrupted.py", 2, results, options=options).check()
     assert finished.reports[0]["after"] == finished.reports[1]["after"] == [0, 1]
-    assert len(finished.reports[0]["seconds"]) == 6
+    assert len(finished.reports[0]["seconds"]) == 9
     for name, seconds in finished.reports[0]["seconds"].items():
         assert seconds < 1, name
 
@@ -121,6 +122,15 @@ def test_ctrl_c_interrupts_joining(results: Path, rank: int, secret: str) -> Non
     seconds, alone = finished.reports[rank]
     assert seconds < 1
     assert alone == 7
+
+
+@ways
+def test_rank_0_that_has_left_serves_the_others_beyond_its_end(
+    results: Path, options: list[str]
+) -> None:
+    """As long as there is progress; and that no teardown has been called is fine."""
+    finished = run_job("leaving.py", 3, results, options=options).check()
+    assert finished.reports == {0: "ended", 1: 900, 2: 900}
 
 
 @ways

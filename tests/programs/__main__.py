@@ -9,8 +9,9 @@ from collections import Counter
 
 import click
 from group import Crew
+from programs.drawing import LARGE_NOW_AND_THEN, draw_program
 from programs.play import Player
-from programs.program import LARGE_NOW_AND_THEN, Call, draw_program
+from programs.program import Call
 
 import zcoll
 

@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 from programs import model
+from programs.drawing import Taste, draw_program
+from programs.ingredients import ASSOCIATIVE_AND_PURE
 from programs.play import Player, compare
-from programs.program import (
-    ASSOCIATIVE_AND_PURE,
-    Call,
-    Program,
-    Regroup,
-    Taste,
-    draw_program,
-)
+from programs.program import Call, Program, Regroup
 from values import same
 
 import zcoll

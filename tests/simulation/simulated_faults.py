@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from programs.model import FOLDING
 from programs.program import Call, Leave
 
 from zcoll.errors import AbortedError, MismatchError, ReplicaExitedError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from programs.program import Step
     from simulation.simulated_group import Group
 
     from zcoll.errors import GroupError
@@ -136,6 +138,8 @@ class Faults:
 
     def _happen(self, kind: str, rank: int, spoke: int) -> None:
         node = self._group.node(rank)
+        if kind in ("kill", "restart") and self._group.auto and not node.joined:
+            return  # until its death is noticed it takes up a rank that is not its own
         if node.running:
             doing: dict[str, Callable[[], object]] = {
                 "cut": lambda: self._cut(spoke, self._random.random() * 0.4),
@@ -244,11 +248,20 @@ class Faults:
             for each in made
             if each < number
         )
-        if self.leaver not in team.members or has_left:
+        if self.leaver not in team.members:
             return False
-        if number not in made:
-            return True
-        return None if node.hurries else False
+        if number in made or has_left:
+            # Who hurries does not wait until its payloads have gone, and nobody until
+            # rank 0 has asked for a function.
+            asked = self._is_asked_for_function(steps[number], self.leaver)
+            return None if node.hurries or asked else False
+        return True
+
+    def _is_asked_for_function(self, step: Step, replica: int) -> bool:
+        """Whether rank 0 has to ask a replica for the reduce function of a call."""
+        folds = isinstance(step, Call) and step.operation in FOLDING
+        first = step.rank_of(replica) == step.active[0]
+        return folds and first and step.active[0] != 0
 
     def by_mismatch(self, number: int) -> bool | None:
         """Whether a step ends by a mismatch; None: maybe, with a group above it."""

@@ -141,6 +141,7 @@ class Group:
             self.hub = Hub(self, session=self.hub.session + 1)
             self.hub.pump()
         else:
+            self.auto.discard(rank)
             self.spokes[rank - 1] = Spoke(rank, self)
             self.spokes[rank - 1].connect()
         node = self.node(rank)

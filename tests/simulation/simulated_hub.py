@@ -41,9 +41,9 @@ class Hub(Node):
         self._connections: dict[Peer, Spoke] = {}
         self._folder = Folder(None, self.coordinator.reports.reducing)
 
-    def _step(self) -> None:
+    def step(self) -> None:
         self.coordinator.tick(self.now)
-        super()._step()
+        super().step()
         for _, calls in self.coordinator.decisions.groups:
             assert len(calls._open) <= self.group.max_pending
             # What is only forwarded is needed all at once.

@@ -1,4 +1,4 @@
-"""What stands for a process: a machine, the program on it, and an engine's loop."""
+"""One replica: its machine, the program on it, and what stands for an engine's loop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from programs.play import never
 from programs.program import Call, Close, Collect, Leave, Regroup
 from simulation.simulated_plan import contribution, read
+from simulation.simulated_process import Process
 
 from zcoll.engine.functions import encode_function
 from zcoll.errors import ClosedError
@@ -47,7 +48,7 @@ JOIN_LIMIT = 8.0  # virtual seconds that a replica waits for the others
 DRAIN_LIMIT = 2.0  # virtual seconds without progress that a leaving replica waits
 
 
-class Node:
+class Node(Process):
     """One replica's process.
 
     Attributes:
@@ -61,9 +62,6 @@ class Node:
         hurries: Whether it then leaves without waiting for anything.
         mistakes: The step in which it makes another call than the others, or None.
         stays: How long it does something else after its last call, in virtual seconds.
-        dead: Whether its process is gone.
-        stopped: Whether its process does not run for now.
-        closed: Whether it has left and closed everything.
         gave_up: Whether it closed although something was left to deliver.
         joined: Whether its group has been complete.
         ended_at: When the last of its calls has ended.
@@ -73,8 +71,7 @@ class Node:
     """
 
     def __init__(self, rank: int, group: Group, link_end: Link) -> None:
-        self.rank = rank
-        self.group = group
+        super().__init__(rank, group)
         self.identity = _identity(rank, group)
         self.replica = Replica(self.identity, "job", TIMING, link_end)
         self.link = link_end
@@ -88,7 +85,7 @@ class Node:
         self.mistakes: int | None = None
         self.stays = 0.0
         self.refusal: ZcollError | None = None
-        self.dead = self.stopped = self.closed = self.gave_up = self.joined = False
+        self.gave_up = self.joined = False
         self.born_at = group.clock.now
         self.ended_at = self.left_at = self.closed_at = 0.0
         self.reports = 0
@@ -97,54 +94,7 @@ class Node:
         self._leaving = False
         self._blocked_on: Key | None = None
         self._scheduled = False
-        self._held_up: list[Callable[[], None]] = []  # while it was stopped
         self._progress: tuple[int, float] = (-1, 0.0)
-
-    @property
-    def running(self) -> bool:
-        """Whether its process does anything at the moment."""
-        return not (self.dead or self.stopped or self.closed)
-
-    @property
-    def now(self) -> float:
-        """The time."""
-        return self.group.clock.now
-
-    # --- the process --------------------------------------------------------------
-
-    def when_awake(self, job: Callable[[], None]) -> None:
-        """Do this now, or when the process runs again, if it ever does."""
-        if self.running:
-            job()
-        elif self.stopped and not self.dead:
-            self._held_up.append(job)
-
-    def stop(self, seconds: float) -> None:
-        """Stop the process for a while."""
-        self.group.trace(f"{self.rank} is stopped for {seconds:.2f} s")
-        self.stopped = True
-        self.group.clock.after(seconds, self._resume)
-
-    def _resume(self) -> None:
-        if self.dead:
-            return
-        self.group.trace(f"{self.rank} runs again")
-        self.stopped = False
-        if self.group.random.random() < 0.5:
-            self._step()  # it was stopped after its look at what has arrived
-        jobs, self._held_up = self._held_up, []
-        for job in jobs:
-            self.when_awake(job)
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self.group.trace(f"{self.rank} is killed")
-        self.dead = True
-        self.disconnect()
-
-    def disconnect(self, linger: float = 0.0) -> None:
-        """Lose the connections of a process that has ended."""
-        raise NotImplementedError
 
     # --- the program --------------------------------------------------------------
 
@@ -304,10 +254,10 @@ class Node:
         """Time passes, for as long as the process is there."""
         if not (self.dead or self.closed):
             if self.running:
-                self._step()
+                self.step()
             self.group.clock.after(TICK, self.tick)
 
-    def _step(self) -> None:
+    def step(self) -> None:
         self.replica.tick(self.now)
         if not self.joined and self.now > self.born_at + JOIN_LIMIT:
             self.leave("the group is not complete")
@@ -351,7 +301,7 @@ class Node:
             self.refusal = instruction.error
             self.close()
         elif isinstance(instruction, Missing):
-            assert sorted(instruction.ranks) == sorted(set(instruction.ranks))
+            assert instruction.ranks == sorted(set(instruction.ranks))
             self.reports += 1
         elif isinstance(instruction, TellStack):
             self.replica.tell("plan.py:1 main", "the stack", 0.5)

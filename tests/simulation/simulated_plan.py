@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from programs import model
-from programs.program import Call, Close, Program, Regroup, Team, draw_program
+from programs.drawing import draw_program
+from programs.program import Call, Close, Program, Regroup, Team
 
 from zcoll import codec, operations
 from zcoll.engine.functions import encode_function

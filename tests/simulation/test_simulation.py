@@ -5,7 +5,8 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.program import Program, draw_program
+from programs.drawing import draw_program
+from programs.program import Program
 from simulation.simulated_checks import Scenario
 from simulation.simulated_plan import end_with_teardown
 
@@ -32,7 +33,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 @settings(
     deadline=None,
-    max_examples=200,
+    max_examples=100,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(programs(), st.integers(0, 1 << 32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="for a variant in a cell"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no cell after them"
     )
     parser.add_argument("--turns", type=int, default=5, help="of each variant")
     parser.add_argument(
@@ -82,7 +86,11 @@ def main() -> None:
     """Measure what the command line asks for."""
     options = _options()
     cells = _cells(options)
-    effort = _SHORT if options.short else Effort(options.seconds, options.turns)
+    effort = (
+        _SHORT
+        if options.short
+        else Effort(options.seconds, options.turns, options.minutes * 60)
+    )
     variants = _variants(options.only)
     bench = Bench(variants, effort)
     bench.measure(cells)

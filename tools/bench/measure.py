@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ class Effort:
     Attributes:
         seconds: For each variant in each cell, in all turns together.
         turns: How often each variant's turn comes.
+        limit: Seconds of the whole, after which no cell is begun.
     """
 
     seconds: float
     turns: int
+    limit: float = math.inf
 
     def rounds(self, taken: float) -> tuple[int, int]:
         """Turns, and rounds in each, if a round takes so long."""
@@ -79,6 +82,7 @@ class Bench:
         self._effort = effort
         self._groups: dict[str, Group] = {}
         self._broken: dict[str, str] = {}
+        self._deadline = time.monotonic() + effort.limit
         self.results: Results = {}
         self.joins: Joins = {}
 
@@ -88,13 +92,17 @@ class Bench:
             chosen = [cell for cell in cells if cell.size == size]
             began = time.monotonic()
             try:
-                self._start(size, chosen)
+                if not self._late():
+                    self._start(size, chosen)
                 for cell in chosen:
                     self._measure_cell(cell)
             finally:
                 self._stop()
             taken = time.monotonic() - began
             sys.stderr.write(f"{size} replicas: measured in {taken:.0f} s\n")
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline
 
     def _start(self, size: int, cells: Sequence[Cell]) -> None:
         for variant in self._variants:
@@ -126,6 +134,8 @@ class Bench:
             name = variant.name
             samples = self.results[cell, name] = Samples()
             samples.left_out = why_not(variant, cell, memory)
+            if self._late():
+                samples.left_out = "time"
             samples.left_out = samples.left_out or self._broken.get(name, "")
             if not samples.left_out:
                 plans[name] = self._warm_up(cell, name, samples)

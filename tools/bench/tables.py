@@ -60,7 +60,7 @@ def _measured(report: Report, name: str, cells: Sequence[Cell]) -> bool:
 
 
 def _absence(why: str) -> str:
-    return why if why in ("memory", "failed") else "-"
+    return why if why in ("memory", "failed", "time") else "-"
 
 
 def ratios(report: Report, ours: str) -> str:
@@ -108,18 +108,20 @@ def memory(report: Report) -> str:
     return table(["", *(f"{c.payload.name}, N={c.size}" for c in cells)], rows)
 
 
-def start(report: Report) -> str:
-    """Imports and joins, in milliseconds."""
-    text = table(
-        ["import", "ms"],
-        [[name, f"{taken * 1e3:.0f}"] for name, taken in report.imports.items()],
-    )
+def imports(report: Report) -> str:
+    """Imports in fresh interpreters, in milliseconds."""
+    taken = report.imports
+    return table(list(taken), [[f"{each * 1e3:.0f}" for each in taken.values()]])
+
+
+def joins(report: Report) -> str:
+    """How long groups took to come together, in milliseconds."""
     rows = []
     for name in report.variants:
         taken = [report.joins.get((name, size)) for size in SIZES]
         rows.append([name, *("-" if t is None else f"{t * 1e3:.1f}" for t in taken)])
-    head = ["joining, ms", *(f"N={size}" for size in SIZES)]
-    return f"{text}\n{table(head, rows)}"
+    head = ["", *(f"N={size}" for size in SIZES)]
+    return table(head, rows)
 
 
 def write(report: Report) -> str:
@@ -147,7 +149,9 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
             yield f"{ours} as a share of the others", ratios(report, ours)
     if any(cell.payload.size >= LARGE for cell in report.cells):
         yield "memory of rank 0, operands", memory(report)
-    yield "start", start(report)
+    if report.imports:
+        yield "import, ms", imports(report)
+    yield "joining, ms", joins(report)
     found = [*bars.ratios(report), *bars.ceilings(report)]
     if found:
         yield "bars: found (at most)", verdicts(found)

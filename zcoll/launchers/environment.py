@@ -126,7 +126,6 @@ def read_settings(
         )
     limit = DEFAULT_TIMEOUT if timeout is None else check_seconds(timeout, "timeout")
     fd = source.integer(None, "", "ZCOLL_LISTEN_FD")
-    given_by_launcher = master_addr is None and master_port is None
     return Settings(
         master_addr=address[0] if address is not None else DEFAULT_ADDR,
         master_port=port[0],
@@ -138,7 +137,7 @@ def read_settings(
         timeout=limit,
         call_timeout=check_timeout(source.seconds(None, "", "ZCOLL_TIMEOUT")),
         liveness=_liveness(source, **tuning),
-        listen_fd=fd[0] if fd is not None and given_by_launcher and rank == 0 else None,
+        listen_fd=fd[0] if fd is not None and rank == 0 else None,
         report=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
         loads=loads,
         shares_memory=_shares_memory(source),

@@ -299,9 +299,10 @@ class Calls:
 
     @property
     def made(self) -> int:
-        """The last call that everybody has made."""
-        last = [self.roll.last(r) for r in self.roll.ranks if r not in self.roll.left]
-        return max(self.decided, min(last, default=0))
+        """The last call that everybody has made who has to."""
+        roll = self.roll
+        last = [roll.last(rank) for rank in roll.ranks if rank not in roll.left]
+        return min(last, default=max(roll.left.values(), default=0))
 
     def undecided(self, rank: int) -> bool:
         """Whether a call that this rank takes part in may still be decided."""

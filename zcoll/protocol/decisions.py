@@ -61,10 +61,10 @@ class Decisions:
             ProtocolError: It has no place in its group.
         """
         calls = self.groups.of(member.rank, message)
-        if calls is None:  # the group is forgotten: nor is a payload needed
-            member.link.discard(message.group, message.seq)
-        else:
+        if calls is not None:
             self._receive(member, calls, message)
+        else:  # nobody will grant the chunks of a call in a group that is forgotten
+            member.link.discard(message.group, message.seq)
 
     def _receive(self, member: Member, calls: Calls, message: Message) -> None:
         """Take in what a member says of its calls in a group."""

@@ -181,7 +181,8 @@ class Link:
         if assembly is None or not assembly.add(chunk):
             return False
         del self._assembling[key]
-        chunk.payload = Payload(list(assembly.parts), owned=True)
+        # Nobody else has this memory, so it may be sent on without a copy.
+        chunk.payload = Payload(list(assembly.parts), stable=True, owned=True)
         return True
 
     def acknowledge(self, number: int) -> None:

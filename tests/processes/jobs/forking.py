@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-def try_everything() -> list[str]:
+def try_everything(group: zcoll.Communicator) -> list[str]:
     """Name the errors of a child's calls."""
     calls: list[Callable[[], Any]] = [
         lambda: zcoll.allreduce(1),
@@ -23,6 +23,10 @@ def try_everything() -> list[str]:
         zcoll.barrier,
         lambda: zcoll.allreduce_async(1).result(5),
         lambda: zcoll.world().barrier(),
+        lambda: group.allreduce(1),
+        lambda: group.split(0),
+        group.leave,
+        group.teardown,
     ]
     errors = []
     for call in calls:
@@ -30,21 +34,23 @@ def try_everything() -> list[str]:
             errors.append(f"no error but {call()!r}")
         except RuntimeError as error:
             errors.append(f"{type(error).__name__}: {error}")
+    group.close()  # it is not the child's, so this does nothing
     return errors
 
 
-def child(sender: Connection) -> None:
-    sender.send(try_everything())
+def child(sender: Connection, group: zcoll.Communicator) -> None:
+    sender.send(try_everything(group))
 
 
 def main() -> None:
     zcoll.initialize()
     rank = zcoll.replica_rank()
     before = zcoll.allreduce_async(1)
+    group = zcoll.world().dup()
 
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
-    process = context.Process(target=child, args=(sender,))
+    process = context.Process(target=child, args=(sender, group))
     process.start()
     in_child = receiver.recv()
     process.join()
@@ -60,6 +66,7 @@ def main() -> None:
             "in the child": in_child,
             "exit of the children": [process.exitcode, status],
             "in the parent": [before.result(20), zcoll.allreduce(2)],
+            "in the parent's group": group.allgather(rank),
         },
     )
     zcoll.teardown()

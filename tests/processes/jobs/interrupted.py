@@ -37,6 +37,7 @@ def seconds_until_interrupted(call: Callable[[], Any]) -> float:
 def main() -> None:
     zcoll.initialize()
     rank = zcoll.replica_rank()
+    group = zcoll.world().dup()
     waits: dict[str, Callable[[], Any]] = {
         "allreduce": lambda: zcoll.allreduce(np.ones(300_000)),
         "broadcast": lambda: zcoll.broadcast("value", root=1),
@@ -44,6 +45,9 @@ def main() -> None:
         "limited barrier": lambda: zcoll.barrier(timeout=60),
         "future": lambda: zcoll.allreduce_async([rank]).result(),
         "future with a limit": lambda: zcoll.allreduce_async([rank]).result(60),
+        "split": lambda: zcoll.world().split(0),
+        "reduce of a group": lambda: group.reduce(np.ones(300_000)),
+        "gather of a group": lambda: group.gather_async([rank], root=1).result(60),
     }
     seconds = {}
     for name, call in waits.items():
@@ -54,6 +58,7 @@ def main() -> None:
             wait_for(f"{name} was interrupted")
             call()  # rank 0's call is still in flight, so this one ends
     report(rank, {"seconds": seconds, "after": zcoll.allreduce([rank])})
+    assert group.allreduce(1) == zcoll.num_replicas()
     zcoll.teardown()
 
 
