@@ -117,13 +117,11 @@ def read_status(fields: Mapping[str, Any]) -> Status:
 
 
 def _read_ways(fields: object) -> dict[int, str]:
-    try:
-        ways = {int(rank): way for rank, way in dict(fields).items()}  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        raise ProtocolError(f"a status with ways={fields!r:.80}") from None
-    if not all(isinstance(way, str) for way in ways.values()):
-        raise ProtocolError(f"a status with ways={fields!r:.80}")
-    return ways
+    if isinstance(fields, dict) and all(
+        rank.isdecimal() and isinstance(way, str) for rank, way in fields.items()
+    ):
+        return {int(rank): way for rank, way in fields.items()}
+    raise ProtocolError(f"a status with ways={fields!r:.80}")
 
 
 def _read_present(fields: object) -> Present:
