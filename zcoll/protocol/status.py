@@ -112,7 +112,7 @@ def read_status(fields: Mapping[str, Any]) -> Status:
         closing=_take(fields, "closing", bool),
         decided=_take(fields, "decided", int),
         call=None if call is None else _read_pending(call),
-        ways=_read_ways(fields.get("ways", {})),
+        ways=_read_ways(fields.get("ways")),
     )
 
 
