@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def comm() -> Iterator[zcoll.Communicator]:
-    threads = threading.active_count()
+    before = set(threading.enumerate())
     one = zcoll.connect()
     yield one
     one.close()
-    assert threading.active_count() == threads
+    assert not set(threading.enumerate()) - before
 
 
 def fails(a: Any, b: Any) -> Any:

@@ -202,7 +202,7 @@ def test_a_mismatch_in_a_group_leaves_the_others_alone(trio: Crew) -> None:
 
 
 def test_errors_name_the_group(trio: Crew) -> None:
-    late = threading.Event()
+    both_gave_up = threading.Barrier(3, timeout=20)
 
     def task(comm: zcoll.Communicator) -> list[str]:
         group = comm.dup()
@@ -210,7 +210,7 @@ def test_errors_name_the_group(trio: Crew) -> None:
             group.allreduce(1, lambda a, b: a // 0)
         texts = [str(failed.value), repr(group)]
         if comm.replica_rank == 2:
-            wait_for(late)
+            both_gave_up.wait()
             group.barrier()
         else:
             with pytest.raises(zcoll.CollectiveTimeoutError) as caught:
@@ -218,7 +218,7 @@ def test_errors_name_the_group(trio: Crew) -> None:
             texts.append(str(caught.value))
             assert caught.value.missing == [2]
             assert caught.value.future is not None
-            late.set()
+            both_gave_up.wait()
             caught.value.future.result(20)
         assert all(group.name in text for text in texts), texts
         return texts
