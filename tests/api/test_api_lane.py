@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group import LIMIT, SECRET, Crew
+from group import LIMIT, SECRET, Crew, Replica
+from job import clean_environment
+from ports import tcp_port
 from probing import prober, target
 
 import zcoll
@@ -102,6 +106,37 @@ def test_no_room_later(
         for _ in range(2):
             assert crew.run(add_arrays) == [[6.0, 6.0, 6.0, 3.0]] * 3
         assert "going on by ZeroMQ" in caplog.text
+
+
+STRANGER = """
+import encodings.idna, os, sys
+import zcoll
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+with zcoll.connect("127.0.0.1", int(sys.argv[1]), 1, 2, secret=sys.argv[2]) as comm:
+    assert comm.allreduce(bytes(300_000)) == bytes(600_000)
+    comm.barrier()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_goes_by_zeromq() -> None:
+    port = tcp_port()
+    connect = functools.partial(zcoll.connect, secret=SECRET, timeout=LIMIT)
+    rank_0 = Replica(0, lambda: connect("127.0.0.1", port, 0, 2))
+    command = [sys.executable, "-c", STRANGER, str(port), SECRET]
+    with subprocess.Popen(command, env=clean_environment()) as other:
+        try:
+            sent = rank_0.start(lambda comm: comm.allreduce(bytes(300_000)))
+            assert sent.result(LIMIT) == bytes(600_000)
+            with prober(target(port, SECRET)) as one:
+                ways = one.ask(LIMIT).status.ways
+            assert ways == {1: "ZeroMQ (another user (uid 65534))"}
+            rank_0.start(lambda comm: comm.barrier()).result(LIMIT)
+            rank_0.leave()
+            assert other.wait(LIMIT) == 0
+            rank_0.left.result(LIMIT)
+        finally:
+            other.kill()
 
 
 def lane_of(comm: zcoll.Communicator) -> Any:
