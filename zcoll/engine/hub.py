@@ -58,7 +58,7 @@ class Hub(Engine):
         self._lanes = HubLanes(
             router, self._bell.fd, self._is_admitted, wanted=shares_memory
         )
-        self._lookout = Lookout(self._lanes)
+        self._lookout = Lookout(self._lanes, identity.num_replicas)
         coordinator.ways = self._lanes.ways
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process

@@ -46,12 +46,18 @@ class Lanes(Protocol):
 class Lookout:
     """What a loop does about its lanes before it sleeps, and after it.
 
-    Attributes:
+    Args:
         lanes: They.
+        num_replicas: How many processes may look at a time. It looks only if there
+            is a processor for each: else it would keep one from those that work.
+
+    Attributes:
+        lanes: As given.
     """
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, num_replicas: int) -> None:
         self.lanes = lanes
+        self._looks = num_replicas <= _processors()
         self._lying = False
         self._crowded_until = 0.0
 
@@ -64,10 +70,12 @@ class Lookout:
         Returns:
             Whether there is something to do.
         """
+        if not (self._looks and self.lanes.active):
+            return bool(self.lanes.waiting or inbox)
         now = time.monotonic()
         until = now + LOOK
         while not (self.lanes.waiting or inbox):
-            if now >= until or now < self._crowded_until or not self.lanes.active:
+            if now >= until or now < self._crowded_until:
                 return False
             os.sched_yield()
             before, now = now, time.monotonic()
@@ -88,3 +96,10 @@ class Lookout:
         if self._lying:
             self._lying = False
             self.lanes.get_up()
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -57,7 +57,7 @@ class Spoke(Engine):
         self._hung_up = False
         self._dealer = dealer
         self._lane = ReplicaLane(dealer, self._bell.fd, wanted=shares_memory)
-        self._lookout = Lookout(self._lane)
+        self._lookout = Lookout(self._lane, identity.num_replicas)
         self._register(dealer.socket)
         self._register(dealer.monitor)
 
