@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 import time
+from concurrent.futures._base import PENDING
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from zcoll import codec
@@ -39,8 +40,24 @@ class Owner(Protocol):
 
 
 _log = logging.getLogger("zcoll.futures")
-_LAST = "_done_callbacks"  # what the base class makes last
 _ending = threading.RLock()  # of any future; held for microseconds
+
+
+class _Condition:
+    """A future's condition, made when somebody first waits by it.
+
+    To make one takes longer than all the rest of a future, and a thread that drives
+    needs none. It takes its own place in the future.
+    """
+
+    def __get__(self, future: Future[Any], _: object) -> threading.Condition:
+        with _ending:
+            made = future.__dict__.get("_condition")
+            if made is None:
+                made = future.__dict__["_condition"] = threading.Condition()
+                if future.done():
+                    future._tell()
+            return made
 
 
 class Future(concurrent.futures.Future[T], Generic[T]):
@@ -60,6 +77,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             or None.
     """
 
+    _condition = _Condition()
+
     def __init__(
         self,
         made: Contribution,
@@ -67,8 +86,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         decode: Callable[[Payload], T],
         group_name: str = "",
     ) -> None:
-        # The base class's own part is made when something of it is first needed, by
-        # __getattr__: its condition takes longer than all the rest here.
+        # What the base class makes, but for its condition: see below.
+        self._state = PENDING
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
         self.operation = made.operation
         self.site = made.site
         self.group = made.group
@@ -97,7 +120,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     def _end(self) -> None:
         with _ending:
             self._ended = True
-            known = _LAST in self.__dict__
+            known = "_condition" in self.__dict__
         if known:
             self._tell()
 
@@ -107,15 +130,6 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             self.set_exception(self._error)
         else:
             self.set_result(cast("T", None))
-
-    def __getattr__(self, name: str) -> Any:
-        """Make the base class's part, of which this is asked for."""
-        with _ending:
-            if _LAST not in self.__dict__:
-                super().__init__()
-                if self._ended:
-                    self._tell()
-        return object.__getattribute__(self, name)
 
     def done(self) -> bool:
         """Whether the call has ended; the base class takes a lock to tell."""

@@ -294,7 +294,7 @@ def test_the_teardown_of_the_world_ends_all_groups() -> None:
 @pytest.mark.parametrize("size", [1, 2])
 def test_thousands_of_splits_leave_no_growth(size: int) -> None:
     """Of those that are closed, and of those that are merely dropped."""
-    rounds = 500
+    rounds = 150
 
     def split(comm: zcoll.Communicator) -> None:
         for turn in range(rounds):
@@ -314,6 +314,6 @@ def test_thousands_of_splits_leave_no_growth(size: int) -> None:
             grown = tracemalloc.get_traced_memory()[0] - before
         finally:
             tracemalloc.stop()
-        assert grown < rounds * 100  # bytes; what is kept of a group would be more
+        assert grown < rounds * 200  # bytes; what is kept of a group would be more
         hub = crew.run(lambda comm: comm._engine)[0]
         assert len(hub._coordinator.decisions.groups) <= 2  # type: ignore[union-attr]

@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "size": ({"num_replicas": 3}, "num_replicas=2.*num_replicas=3"),
     "rank 0": ({"rank": 0}, "rank 0 is taken"),
     "rank": ({"rank": 2}, "not in 0..1"),
-    "negative rank": ({"rank": -1}, "not in 0..1"),
+    "negative rank": ({"rank": -2}, "not in 0..1"),
     "session": ({"session": 5}, "started again"),
 }
 

@@ -62,7 +62,7 @@ def test_s17_nothing_is_loaded_from_a_file() -> None:
     ]
     assert made == ["io.BytesIO(data)"] * 2
     loads = [ast.unparse(call) for call in calls if "pickle.loads" in ast.unparse(call)]
-    assert loads == ["pickle.loads(stream, buffers=buffers)"]
+    assert loads == ["pickle.loads(stream, buffers=rest)"]
 
 
 def test_s17_the_linter_looks_for_such_things() -> None:

@@ -218,6 +218,9 @@ class Faults:
         """Whether rank 0 and this replica may have given each other up."""
         end, start, cut = -1.0, -1.0, False
         mine = [each for each in self._troubles if each.rank in (0, rank)]
+        over = self.done & {"exit", "mismatch"} and rank in self._group.plan.leavers
+        if over and any(each.cut for each in mine):
+            return True  # in a group that is over it waits for no connection to say so
         for each in sorted(mine, key=lambda trouble: trouble.start):
             if each.start > end + GAP:
                 start, cut = each.start, False

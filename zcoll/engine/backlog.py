@@ -27,12 +27,21 @@ class Backlogs:
         self._limit = limit
         self._groups: dict[int, Backlog] = {}
 
-    def enter(self, group: int, name: str, check: Callable[[], None]) -> None:
-        """Take room for a call in a group: :meth:`Backlog.enter`."""
+    def enter(self, group: int, name: str, check: Callable[[int], None]) -> None:
+        """Take room for a call in a group, and wait for it if need be.
+
+        Args:
+            group: The group.
+            name: The operation's name.
+            check: Raises when no more calls can be made in a group.
+
+        Raises:
+            BacklogError: There is none, and this thread must not wait.
+        """
         backlog = self._groups.get(group)
         if backlog is None:
             backlog = self._groups.setdefault(group, Backlog(self._limit))
-        backlog.enter(name, check)
+        backlog.enter(group, name, check)
 
     def leave(self, group: int) -> None:
         """A call in a group has ended."""
@@ -59,16 +68,8 @@ class Backlog:
         for _ in range(limit):
             self._room.put(None)
 
-    def enter(self, name: str, check: Callable[[], None]) -> None:
-        """Take room for a call, and wait for it if need be.
-
-        Args:
-            name: The operation's name.
-            check: Raises when the call can no longer be made.
-
-        Raises:
-            BacklogError: There is none, and this thread must not wait.
-        """
+    def enter(self, group: int, name: str, check: Callable[[int], None]) -> None:
+        """Take room for a call: :meth:`Backlogs.enter`."""
         try:
             return self._room.get_nowait()
         except queue.Empty:
@@ -81,7 +82,7 @@ class Backlog:
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._room.get(timeout=CHECK)
-            check()
+            check(group)
 
     def leave(self) -> None:
         """A call has ended."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import logging
 import os
 import threading
@@ -135,10 +134,9 @@ class Engine(Loop):
             ClosedError: This replica has left, or the process is a fork.
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
-        self.check()
-        group = request.made.group
-        check = functools.partial(self._check_group, group)
-        self._backlogs.enter(group, request.made.operation.name, check)
+        made = request.made
+        self._check_group(made.group)
+        self._backlogs.enter(made.group, made.operation.name, self._check_group)
         self._inbox.append(lambda: self._take_call(request))
         if not waits:
             self._announce()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zcoll import codec
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     ReduceFn = Callable[[Any, Any], Any]
     Key = tuple[int, int]  # a call: its group, and its number there
+
+
+QUICK = 0.005  # seconds for a fold, to be done by who waits for it the next time
+MAX_KNOWN = 1000  # reduce functions of which it is remembered
 
 
 class Reduction(Protocol):
@@ -124,6 +129,7 @@ class Folder:
     def __init__(self, loads: Loads | None, names: dict[Key, str]) -> None:
         self._loads = loads
         self._names = names
+        self._quick: dict[object, bool] = {}  # by what functions consist of
         self._workers: dict[int, Worker] = {}  # by group
         self._reductions: dict[Key, Reduction] = {}  # a group's are its worker's own
 
@@ -134,15 +140,18 @@ class Folder:
             worker = self._workers[group] = Worker("zcoll-fold")
         worker.submit(job)
 
-    def is_brief(self, fold: events.Fold) -> bool:
-        """Whether a fold costs less than to hand it over to another thread.
+    def is_brief(self, fold: events.Fold, reduce_fn: ReduceFn | None) -> bool:
+        """Whether a fold may be done by who waits for it, without a hand-over.
 
-        Nothing is lost when it is interrupted: it can be done again.
+        Nothing is lost when it is interrupted: it can be done again. But nobody hears
+        of a time-out or a loss meanwhile, so the function must have been quick before.
         """
         if not fold.last or (fold.group, fold.call.seq) in self._reductions:
             return False
         # Who sends chunks has told their sizes; only rank 0 sends none.
-        return not fold.call.sizes and fold.operands[0][1].inline
+        small = not fold.call.sizes and fold.operands[0][1].inline
+        known = reduce_fn is not None and self._quick.get(_code(reduce_fn), False)
+        return small and known
 
     def release(self, group: int) -> None:
         """A group has no more calls."""
@@ -176,13 +185,23 @@ class Folder:
             The results, if the fold is complete, and its error, if it has failed.
         """
         call, key = fold.call, (fold.group, fold.call.seq)
+        began = time.perf_counter()
         try:
-            return self._fold(key, fold, reduce_fn), None
+            results = self._fold(key, fold, reduce_fn)
+            self._note(reduce_fn, time.perf_counter() - began)
+            return results, None
         except _Failed as failed:
             error = failed.error
             error.op, error.seq, error.site = call.operation.name, call.seq, site
             self._reductions.pop(key, None)
             return None, error
+
+    def _note(self, reduce_fn: ReduceFn | None, seconds: float) -> None:
+        """Remember of a function whether it was quick the last time."""
+        if reduce_fn is not None:
+            if len(self._quick) >= MAX_KNOWN:
+                self._quick.clear()
+            self._quick[_code(reduce_fn)] = seconds < QUICK
 
     def _fold(
         self, key: Key, fold: events.Fold, reduce_fn: ReduceFn | None
@@ -228,6 +247,11 @@ class Folder:
         except BaseException as error:
             text = f"its value cannot be unpickled at rank 0: {codec.describe(error)}"
             raise _failed(DecodeError, text, rank, error) from None
+
+
+def _code(reduce_fn: ReduceFn) -> object:
+    """What is the same of a function that is made anew for each call."""
+    return getattr(reduce_fn, "__code__", type(reduce_fn))
 
 
 def _encode(value: Any, *, copy: bool = True) -> Payload:

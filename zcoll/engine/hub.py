@@ -222,7 +222,7 @@ class Hub(Engine):
         errand = Errand(
             fold.group, functools.partial(self._fold, fold, reduce_fn, site)
         )
-        if self._hosted and self._folder.is_brief(fold):
+        if fold.group == self._host and self._folder.is_brief(fold, reduce_fn):
             self._errands.append(errand)
         else:
             self._delegate(errand)

@@ -71,7 +71,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._inbox: deque[Callable[[], object]] = deque()
-        self._errands: deque[Errand] = deque()  # of a driver of the program's
+        self._errands: deque[Errand] = deque()  # of who drives, if it is for a call
         self._wheel = threading.Lock()
         self._bell = Bell()
         self._lookout: Lookout | None = None  # once there are lanes to look at
@@ -82,7 +82,7 @@ class Loop:
         self._watching = False  # the loop thread is, or is about to
         self._stepping = False  # the loop thread has the wheel
         self._resting = False  # the loop thread is, until it is called
-        self._hosted = False  # one of the program's threads drives
+        self._host: int | None = None  # the group for which a thread drives
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # is it urgent?
         self._turns = 0  # of driving by the program's threads
         self._waiting: deque[None] = deque()  # one for each that cannot drive
@@ -160,7 +160,7 @@ class Loop:
         Raises:
             Woken: A signal has come.
         """
-        while self._take_wheel():
+        while self._take_wheel(future.group):
             errand = None
             try:
                 errand = self._work(future, deadline, guard)
@@ -225,20 +225,20 @@ class Loop:
             if lookout is not None:
                 lookout.get_up()
 
-    def _take_wheel(self) -> bool:
-        """Take it, unless another of the program's threads has it."""
+    def _take_wheel(self, group: int) -> bool:
+        """Take it for a call of a group, unless another thread drives."""
         if self._leaving or self._ended or self._broken is not None:
             return False
         if self._wheel.acquire(blocking=False) or (
             self._stepping and self._wheel.acquire(timeout=STEP_LIMIT)
         ):
-            self._hosted = True
+            self._host = group
             return True
         return False
 
     def _leave_wheel(self) -> None:
         """Give it up; the loop thread learns of what is left to do."""
-        self._hosted = False
+        self._host = None
         self._turns += 1
         while self._errands:
             self._delegate(self._errands.popleft())

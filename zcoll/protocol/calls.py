@@ -103,7 +103,7 @@ class Calls:
     def _take(self, call: Call, rank: int, message: Message) -> None:
         if message.flags & Flag.POISONED:
             call.errors[rank] = _read_error(message)
-        elif rank not in call.contributors:
+        elif not call.operation.contributes(rank, self._root(call.root)):
             return
         elif message.payload is not None:
             self._keep(call, rank, message.payload)
