@@ -36,6 +36,7 @@ STATUS = {
     "unranked": 0,
     "decided": 0,
     "call": None,
+    "ways": {},
 }
 
 

@@ -72,6 +72,17 @@ def test_replicas_are_told_by_host_and_the_call_below() -> None:
     assert group["call"]["absences"][0]["state"] == "never joined"
 
 
+def test_ways_are_told_by_what_they_are() -> None:
+    summary = Summary(sent=1)
+    ways = {3: "shared memory", 1: "shared memory", 2: "ZeroMQ (another host)"}
+    summary.answered(Answer(0.001, status(0, 1, 2, 3, ways=ways)))
+    assert list(summary.lines())[-3:] == [
+        "  way:     replicas 1, 3 by shared memory",
+        "  way:     replica 2 by ZeroMQ (another host)",
+        "  calls:   4 done, none in progress",
+    ]
+
+
 def test_those_without_a_rank_are_there() -> None:
     summary = Summary(sent=1)
     waiting = status(0, 2, total=5, complete=False, unranked=2)

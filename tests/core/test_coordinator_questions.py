@@ -19,6 +19,9 @@ def test_a_ping_is_answered_to_whoever_asks() -> None:
     bench = Bench(joined=False)
     bench.hello(1)
     bench.call(0, site="a.py:3")
+    peer = bench.machine.membership.members[1].peer
+    assert peer is not None
+    bench.machine.ways = {peer: "some way", b"another": "no member's"}
     ping = Message(Kind.PING, seq=5, body=b" " * 2000)
     bench.machine.receive(b"stranger", ping, 12.0)
     (pong,) = messages(bench.machine.take(), Kind.PONG)
@@ -33,6 +36,7 @@ def test_a_ping_is_answered_to_whoever_asks() -> None:
         "closing": False,
         "unranked": 0,
         "decided": 0,
+        "ways": {"1": "some way"},
     }
     assert call["site"] == "a.py:3"
     assert (call["seq"], call["operation"]) == (1, "barrier()")

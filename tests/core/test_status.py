@@ -28,6 +28,7 @@ FIELDS: dict[str, Any] = {
     "closing": False,
     "decided": 2,
     "call": CALL,
+    "ways": {"1": "shared memory"},
 }
 
 
@@ -42,6 +43,7 @@ def test_fields_become_a_status() -> None:
         closing=False,
         decided=2,
         call=Pending(3, "barrier()", "a:1", [2], [ABSENCE], "x", "g"),
+        ways={1: "shared memory"},
     )
     assert status.missing == [2]
     assert read_status({**FIELDS, "call": None}).call is None
@@ -73,6 +75,9 @@ def test_whole_means_that_all_have_come_and_are_still_there(
         {"decided": None},
         {"unranked": None},
         {"call": []},
+        {"ways": None},
+        {"ways": {"one": "x"}},
+        {"ways": {"1": None}},
         {"call": {**CALL, "ranks": ["2"]}},
         {"call": {**CALL, "absences": None}},
         {"call": {**CALL, "site": None}},

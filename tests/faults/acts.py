@@ -16,6 +16,7 @@ import numpy as np
 from faults.nursery import say
 
 import zcoll
+from zcoll.transport.lane.lane import Lane
 from zcoll.transport.sockets import Dealer, Router
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def join(port: int, rank: int, size: int, secret: str | None, tuning: Any) -> No
     """Come into the default group."""
     options = {"timeout": LIMIT, **tuning}
     zcoll.initialize("127.0.0.1", port, rank, size, secret=secret, **options)
+
+
+def use_the_wire() -> None:
+    """Let all messages pass whatever is between, though all are on one host."""
+    os.environ["ZCOLL_LANE"] = "zmq"
 
 
 def teardown() -> None:
@@ -134,25 +140,27 @@ def hold_interpreter_until_told() -> None:
 
 def fault_when_sending(number: int) -> None:
     """Be struck by a signal when a few chunks of an array have been sent."""
-    for kind in (Dealer, Router):
+    for kind in (Dealer, Router, Lane):
         _count_chunks(kind, "send", number)
 
 
 def fault_when_receiving(number: int) -> None:
     """Be struck by a signal when a few chunks of an array have arrived."""
-    for kind in (Dealer, Router):
-        _count_chunks(kind, "receive", number)
+    for kind, name in ((Dealer, "receive"), (Router, "receive"), (Lane, "take")):
+        _count_chunks(kind, name, number)
 
 
-def _count_chunks(kind: type[Dealer] | type[Router], name: str, number: int) -> None:
+def _count_chunks(
+    kind: type[Dealer] | type[Router] | type[Lane], name: str, number: int
+) -> None:
     method = getattr(kind, name)
     seen = 0
 
     @functools.wraps(method)
-    def counting(self: Dealer | Router, *arguments: Any) -> Any:
+    def counting(self: Dealer | Router | Lane, *arguments: Any) -> Any:
         nonlocal seen
         result = None
-        if name == "receive":
+        if name != "send":
             result = method(self)
         frames = arguments[-1] if arguments else result
         if isinstance(frames, tuple):  # the ROUTER's: with the peer
@@ -162,7 +170,7 @@ def _count_chunks(kind: type[Dealer] | type[Router], name: str, number: int) -> 
             if seen == CHUNK_OF_THE_FAULT:
                 say("struck")
                 os.kill(os.getpid(), number)
-        return result if name == "receive" else method(self, *arguments)
+        return method(self, *arguments) if name == "send" else result
 
     setattr(kind, name, counting)
 

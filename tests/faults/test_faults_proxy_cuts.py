@@ -27,6 +27,12 @@ places = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def _by_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything pass the proxy, though all are on one host."""
+    monkeypatch.setenv("ZCOLL_LANE", "zmq")
+
+
 def cut_at(way: str, place: int) -> Fault:
     """Cut after so many bytes; every other time by a reset."""
     reset = bool(place % 2)
@@ -103,7 +109,12 @@ def test_a_repaired_connection_takes_less_than_the_window() -> None:
     assert proxy.cuts == 8
 
 
-def test_calls_of_all_sizes_through_connections_that_live_shortly() -> None:
+@pytest.mark.parametrize("lane", ["zmq", "auto"])
+def test_calls_of_all_sizes_through_connections_that_live_shortly(
+    lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection has a lane of its own, which ends with it."""
+    monkeypatch.setenv("ZCOLL_LANE", lane)
     with proxied(3, short_lives(0.15, seed=4)) as (proxy, crew):
         task = functools.partial(mix_calls, calls=120, seed=7)
         assert crew.run(task) == [[]] * 3

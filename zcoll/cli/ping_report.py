@@ -129,6 +129,11 @@ def _describe(status: Status) -> Iterator[str]:
         yield f"  present: {status.unranked} replica{plural} without a rank as yet"
     if missing:
         yield f"  missing: {name_ranks(missing)}"
+    ways: dict[str, list[int]] = defaultdict(list)
+    for rank, way in sorted(status.ways.items()):
+        ways[way].append(rank)
+    for way, ranks_so in ways.items():
+        yield f"  way:     {name_ranks(ranks_so)} by {way}"
     if status.call is None:
         yield f"  calls:   {status.decided} done, none in progress"
     else:

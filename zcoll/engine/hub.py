@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from zcoll.engine.engine import Engine, Key, Request
 from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
+from zcoll.engine.lookout import Lookout
 from zcoll.engine.loop import Errand
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
+from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
-from zcoll.wire import Payload, pack, parse
+from zcoll.wire import Kind, Payload, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from zcoll.errors import CollectiveError, GroupError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
-    from zcoll.protocol.events import Identity
+    from zcoll.protocol.events import Identity, Peer
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Router
@@ -47,10 +49,17 @@ class Hub(Engine):
         loads: Loads | None,
         coordinator: Coordinator,
         router: Router,
+        *,
+        shares_memory: bool,
     ) -> None:
         super().__init__(identity, replica, place, liveness, loads)
         self._coordinator = coordinator
         self._router = router
+        self._lanes = HubLanes(
+            router, self._bell.fd, self._is_admitted, wanted=shares_memory
+        )
+        self._lookout = Lookout(self._lanes, identity.num_replicas)
+        coordinator.ways = self._lanes.ways
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
@@ -83,6 +92,11 @@ class Hub(Engine):
         while self._waiters:
             self._waiters.pop().set()
 
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the connections and lanes."""
+        super().let_go()
+        self._lanes.close()
+
     def _give_up(self, error: GroupError | None) -> None:
         self._let_go_of_waiters()
         super()._give_up(error)
@@ -97,8 +111,9 @@ class Hub(Engine):
             self._router.admit()
         if self._router.monitor in ready:
             self._note_events(now)
-        if self._router.socket in ready:
-            self._receive_messages(now)
+        self._receive_messages(now, socket=self._router.socket in ready)
+        if self._lanes.busy:
+            self._lanes.flush()
 
     def _note_events(self, now: float) -> None:
         events = self._router.events()
@@ -108,26 +123,30 @@ class Hub(Engine):
             text = "a connection broke in its handshake: another secret, or no zcoll?"
             self._log_note(Note(text, topic="knock", warning=True), now)
 
-    def _receive_messages(self, now: float) -> None:
-        for _ in range(BATCH):
-            received = self._router.receive()
-            if received is None:
-                break
-            peer, frames = received
+    def _receive_messages(self, now: float, *, socket: bool) -> None:
+        dying = bool(self._probes)  # a lane is emptied before its replica is given up
+        for peer, frames in self._lanes.receive(BATCH, socket=socket, everything=dying):
             try:
                 message = parse(frames)
             except ProtocolError as error:
                 self._coordinator.misbehaved(peer, error)
             else:
+                if message.kind is Kind.HELLO:
+                    self._lanes.drop(peer)  # from here on the stream starts anew
                 self._coordinator.receive(peer, message, now)
-            if not self._router.holds_more():
-                break
+
+    def _is_admitted(self, peer: Peer) -> bool:
+        return self._coordinator.membership.by_peer(peer) is not None
 
     def _tick(self, now: float) -> None:
         self._router.cut_clogged(now)
         if self._probes and now >= self._probes[0]:
             self._probes = [at for at in self._probes if at > now]
             self._coordinator.probe()
+            for peer in self._lanes.unreachable():
+                self._coordinator.unreachable(peer, now)
+        self._lanes.retain(self._coordinator.membership.peers)
+        self._lanes.tick(now)
         self._coordinator.tick(now)
         super()._tick(now)
 
@@ -142,6 +161,7 @@ class Hub(Engine):
                     self._folder.release(instruction.group)
                 else:
                     self._inform(instruction, now)
+            self._give_up_broken_lanes()
             answers = self._replica.take()
             if not answers and self._coordinator.silent:
                 break
@@ -154,14 +174,18 @@ class Hub(Engine):
         if self._waiters and not self._coordinator.decisions.serving:
             self._let_go_of_waiters()
 
+    def _give_up_broken_lanes(self) -> None:
+        for peer, error in self._lanes.take_broken():
+            self._coordinator.misbehaved(peer, error)
+
     def _dispatch(self, send: Send, now: float) -> None:
         if send.peer == LOCAL:
             self._replica.receive(send.message, now)
-        elif not self._router.send(send.peer, pack(send.message)):
+        elif not self._lanes.send(send.peer, send.message):
             self._coordinator.unreachable(send.peer, now)
 
     def _is_busy(self) -> bool:
-        return self._coordinator.busy
+        return self._coordinator.busy or super()._is_busy()
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._coordinator.drained, self._coordinator.progress
@@ -172,6 +196,7 @@ class Hub(Engine):
 
     def _close(self) -> None:
         self._folder.stop()
+        self._lanes.close()
         self._router.close()
 
     # --- the fold ---------------------------------------------------------

@@ -118,6 +118,7 @@ def _open_hub(
         settings.loads,
         coordinator,
         router,
+        shares_memory=settings.shares_memory,
     )
     return hub, place
 
@@ -137,7 +138,15 @@ def _open_spoke(
     timing, heartbeat = _timing(settings, place), _heartbeat(settings)
     replica = Replica(identity, settings.job, timing, Link(grants=True))
     dealer = Dealer(place, keys, heartbeat)
-    spoke = Spoke(identity, replica, place, settings.liveness, settings.loads, dealer)
+    spoke = Spoke(
+        identity,
+        replica,
+        place,
+        settings.liveness,
+        settings.loads,
+        dealer,
+        shares_memory=settings.shares_memory,
+    )
     return spoke, place
 
 

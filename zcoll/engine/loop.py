@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
+    from zcoll.engine.lookout import Lookout
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.futures import Future
 
@@ -46,6 +47,7 @@ STEP_LIMIT = 0.05  # seconds that the loop thread keeps the wheel, at most
 DRAIN_LIMIT = 2.0  # seconds after the last progress that a leaving replica waits
 HURRY = 1.5  # after so many of them it says goodbye without what is not delivered
 
+LANES: frozenset[Any] = frozenset(["lanes"])  # among what is ready: look at them
 _NOTHING: frozenset[Any] = frozenset()
 
 
@@ -73,6 +75,7 @@ class Loop:
         self._errands: deque[Errand] = deque()  # of who drives, if it is for a call
         self._wheel = threading.Lock()
         self._bell = Bell()
+        self._lookout: Lookout | None = None  # once there are lanes to look at
         self._poller = zmq.Poller()
         self._watched = select.poll()
         self._register(self._bell)
@@ -176,6 +179,8 @@ class Loop:
         self, future: Future[Any], deadline: float, guard: Shield | NoShield
     ) -> Errand | None:
         """Take steps until the end, or until there is an errand."""
+        if self._lookout is not None:
+            self._lookout.get_up()
         self._act(_NOTHING)
         while not self._errands:
             if future.done() or self._leaving:
@@ -201,14 +206,26 @@ class Loop:
             raise guard.raised
         self._inbox.append(job)
 
-    def _sleep(self, pause: float, guard: Shield | NoShield) -> set[Any]:
+    def _sleep(self, pause: float, guard: Shield | NoShield) -> AbstractSet[Any]:
         """Sleep until something happens: what is ready."""
         self._sleeping = True
+        lookout = self._lookout
         try:
-            timeout = 0 if self._inbox else math.ceil(pause * 1000)
-            return {source for source, _ in guard.sleep(self._poller.poll, timeout)}
+            if lookout is None:
+                found = bool(self._inbox)
+            elif lookout.look(self._inbox):
+                if time.monotonic() < self._tick_at:
+                    return LANES
+                found = True  # now and then the sockets are looked at too
+            else:
+                found = not lookout.lie_down() or bool(self._inbox)
+            timeout = 0 if found else math.ceil(pause * 1000)
+            ready = guard.sleep(self._poller.poll, timeout)
+            return LANES.union(source for source, _ in ready)
         finally:
             self._sleeping = False
+            if lookout is not None:
+                lookout.get_up()
 
     def _take_wheel(self, group: int) -> bool:
         """Take it for a call of a group, unless another thread drives."""
@@ -263,6 +280,8 @@ class Loop:
             self._finished = self._leaving and self._drained()
             # Descriptors only tell of what comes after a look that has found nothing.
             self._watching = True
+            if self._lookout is not None:
+                self._lookout.lie_down()
             if self._look() or self._inbox:
                 self._watching = False
         finally:
@@ -275,7 +294,10 @@ class Loop:
 
     def _look(self) -> set[Any]:
         """What is ready."""
-        return {source for source, _ in self._poller.poll(0)}
+        ready = {source for source, _ in self._poller.poll(0)}
+        if self._lookout is not None and self._lookout.lanes.waiting:
+            ready |= LANES
+        return ready
 
     def _rest(self) -> None:
         """Let others drive, until nobody has for a while or there is an urgent call."""
@@ -302,6 +324,8 @@ class Loop:
             self._tick_at = now + TICK
             self._tick(now)
         self._obey(now)
+        if self._lookout is not None:
+            self._lookout.lanes.ring()
 
     def _drained(self) -> bool:
         """Whether a replica that leaves may go."""
@@ -315,7 +339,7 @@ class Loop:
         if not done and not self._hurried and waited > HURRY:
             self._hurried = True
             self._hurry()
-            self._obey(now)
+            self._act(_NOTHING)
         return done or (self._hurried and waited > DRAIN_LIMIT)
 
     def _end(self, error: GroupError | None) -> None:
@@ -353,7 +377,7 @@ class Loop:
 
     def _is_busy(self) -> bool:
         """Whether something is on its way that goes on as answers arrive."""
-        return False
+        return self._lookout is not None and self._lookout.lanes.busy
 
     def _delegate(self, errand: Errand) -> None:
         """Run an errand on another thread, and post the job that it gives."""

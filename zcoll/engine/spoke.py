@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.engine import Engine
+from zcoll.engine.lookout import Lookout
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
+from zcoll.transport.lane.replica import ReplicaLane
 from zcoll.transport.monitor import Event
-from zcoll.wire import pack, parse
+from zcoll.wire import Kind, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
@@ -43,6 +47,8 @@ class Spoke(Engine):
         liveness: Liveness,
         loads: Loads | None,
         dealer: Dealer,
+        *,
+        shares_memory: bool,
     ) -> None:
         super().__init__(identity, replica, place, liveness, loads)
         self.refusals: deque[float] = deque(maxlen=MAX_REFUSALS)
@@ -50,6 +56,8 @@ class Spoke(Engine):
         self._broken_at: float | None = None
         self._hung_up = False
         self._dealer = dealer
+        self._lane = ReplicaLane(dealer, self._bell.fd, wanted=shares_memory)
+        self._lookout = Lookout(self._lane, identity.num_replicas)
         self._register(dealer.socket)
         self._register(dealer.monitor)
 
@@ -57,6 +65,11 @@ class Spoke(Engine):
     def waiting_for(self) -> list[int]:
         """The ranks that are missing, as far as it is known."""
         return self._replica.waiting_for
+
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the connection and the lane."""
+        super().let_go()
+        self._lane.drop()
 
     def move(self, place: Place) -> None:
         """Rank 0 has a new address: connect there. For the program's threads."""
@@ -71,22 +84,31 @@ class Spoke(Engine):
     def _receive(self, ready: AbstractSet[Any], now: float) -> None:
         # A connection's end is read before its last messages, and applied after.
         events = self._dealer.events() if self._dealer.monitor in ready else []
-        if self._dealer.socket in ready or events:
-            self._receive_messages(now)
+        most = self._lane.unread if Event.DISCONNECTED in events else 0
+        socket = self._dealer.socket in ready or bool(events)
+        self._mind_lane(lambda: self._receive_messages(max(BATCH, most), socket, now))
         for event in events:
             self._apply(event, now)
+        self._mind_lane(self._lane.flush)
 
-    def _receive_messages(self, now: float) -> None:
-        for _ in range(BATCH):
-            frames = self._dealer.receive()
-            if frames is None:
-                break
+    def _receive_messages(self, most: int, socket: bool, now: float) -> None:
+        for frames in self._lane.receive(most, socket=socket):
             try:
-                self._replica.receive(parse(frames), now)
+                message = parse(frames)
             except ProtocolError as error:
                 self._replica.misled(error)
-            if not self._dealer.holds_more():
-                break
+                continue
+            self._replica.receive(message, now)
+            if message.kind is Kind.WELCOME:
+                self._lane.offer()
+
+    def _mind_lane(self, act: Callable[[], object]) -> None:
+        """Do something with the lane, whose memory rank 0 can write to."""
+        try:
+            act()
+        except ProtocolError as error:
+            self._lane.drop()
+            self._replica.misled(error)
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None
@@ -96,6 +118,7 @@ class Spoke(Engine):
             self._replica.connected(now)
         elif event is Event.DISCONNECTED:
             self._broken_at = now
+            self._lane.drop()
             self.in_touch = False
             self._replica.disconnected(now)
         elif event is Event.REFUSED:
@@ -104,6 +127,7 @@ class Spoke(Engine):
 
     def _tick(self, now: float) -> None:
         self._dealer.cut_clogged(now)
+        self._mind_lane(lambda: self._lane.tick(now))
         if self._replica.gone and not self._leaving and not self._hung_up:
             # Rank 0 must learn that this replica has given it up, even if it only
             # comes back to life now: a connection would look like a sign of life.
@@ -120,15 +144,17 @@ class Spoke(Engine):
             for instruction in instructions:
                 if isinstance(instruction, Send):
                     # What is not sent here is sent again after the reconnect.
-                    self._dealer.send(pack(instruction.message))
+                    message = instruction.message
+                    self._mind_lane(functools.partial(self._lane.send, message))
                 else:
                     self._inform(instruction, now)
 
     def _is_busy(self) -> bool:
-        return self._replica.busy
+        return self._replica.busy or super()._is_busy()
 
     def _state_of_drain(self) -> tuple[bool, Any]:
         return self._replica.gone, self._replica.acknowledged
 
     def _close(self) -> None:
+        self._lane.drop()
         self._dealer.close()

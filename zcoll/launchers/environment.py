@@ -140,6 +140,7 @@ def read_settings(
         listen_fd=fd[0] if fd is not None and rank == 0 else None,
         report=(source.text("ZCOLL_RUN_REPORT") or (None,))[0],
         loads=loads,
+        shares_memory=_shares_memory(source),
     )
 
 
@@ -250,6 +251,16 @@ def _liveness(
     return Liveness(
         **values, max_pending=default.max_pending if pending is None else pending[0]
     )
+
+
+def _shares_memory(source: _Source) -> bool:
+    value, _ = source.text("ZCOLL_LANE") or ("zmq", "")
+    if value not in ("auto", "zmq"):
+        raise ConfigurationError(
+            f"ZCOLL_LANE={value!r}: it is zmq (never, the default) or auto (shared "
+            "memory between replicas of one host, where that is possible)"
+        )
+    return value == "auto"
 
 
 def _secret(source: _Source, given: str | bytes | None) -> Secret | None:

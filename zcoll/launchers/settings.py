@@ -97,6 +97,7 @@ class Settings:
         listen_fd: A listening socket that a launcher has handed over, or None.
         report: The file by which ``zcoll run`` is told how it ended, or None.
         loads: What unpickles values, or None for pickle.
+        shares_memory: Whether replicas of one host may meet in shared memory.
     """
 
     master_addr: str
@@ -112,6 +113,7 @@ class Settings:
     listen_fd: int | None
     report: str | None
     loads: Loads | None
+    shares_memory: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
     from zcoll.protocol.members import Member
@@ -38,10 +40,15 @@ class Coordinator:
         session: A random number, not 0, that no other group has.
         job: The job's name.
         timing: The times.
+
+    Attributes:
+        ways: What the messages to each connection go by, as PONG tells it: the
+            engine knows.
     """
 
     def __init__(self, own: Identity, session: int, job: str, timing: Timing) -> None:
         self.membership = Membership(own, session, job, timing)
+        self.ways: Mapping[Peer, str] = {}
         self._received = 0  # messages that were new
         self._session = session
         self._out: list[CoordinatorInstruction] = [
@@ -291,6 +298,11 @@ class Coordinator:
             "complete": self.membership.complete,
             "closing": self.membership.closing,
             "decided": self.decisions.groups.world.decided,
+            "ways": {
+                str(member.rank): self.ways[member.peer]
+                for member in self.membership.members
+                if member.peer is not None and member.peer in self.ways
+            },
             "call": self._current(now),
         }
         body = pack_fields(fields).ljust(len(ping.body))

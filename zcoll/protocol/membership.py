@@ -16,6 +16,7 @@ from zcoll.wire import AUTO_RANK, Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
 MAX_HELLO = 64 * 1024  # bytes that are read of somebody who has not been admitted
 
@@ -69,6 +70,11 @@ class Membership:
     def by_peer(self, peer: Peer) -> Member | None:
         """The member at this connection."""
         return self._peers.get(peer)
+
+    @property
+    def peers(self) -> AbstractSet[Peer]:
+        """The connections at which members are."""
+        return self._peers.keys()
 
     @property
     def absent(self) -> list[int]:

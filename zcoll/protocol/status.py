@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zcoll.absence import Absence, read_absence
@@ -67,6 +67,7 @@ class Status:
         closing: Whether the group is ending.
         decided: How many calls are done.
         call: The call in progress, or None.
+        ways: What the messages of each rank go by, and why, as far as it is known.
     """
 
     package: str
@@ -77,6 +78,7 @@ class Status:
     closing: bool
     decided: int
     call: Pending | None
+    ways: dict[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[int]:
@@ -110,7 +112,16 @@ def read_status(fields: Mapping[str, Any]) -> Status:
         closing=_take(fields, "closing", bool),
         decided=_take(fields, "decided", int),
         call=None if call is None else _read_pending(call),
+        ways=_read_ways(fields.get("ways")),
     )
+
+
+def _read_ways(fields: object) -> dict[int, str]:
+    if isinstance(fields, dict) and all(
+        rank.isdecimal() and isinstance(way, str) for rank, way in fields.items()
+    ):
+        return {int(rank): way for rank, way in fields.items()}
+    raise ProtocolError(f"a status with ways={fields!r:.80}")
 
 
 def _read_present(fields: object) -> Present:

@@ -42,6 +42,7 @@ def behind_a_proxy(
         tuning = asdict(way.liveness)
         for rank, puppet in enumerate(puppets):
             mine = proxy.port if rank else port
+            puppet.do(acts.use_the_wire)
             puppet.tell(acts.join, mine, rank, SIZE, way.secret, tuning)
         for puppet in puppets:
             puppet.expect("ended", LIMIT)

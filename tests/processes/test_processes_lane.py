@@ -1,0 +1,83 @@
+"""Groups of real processes that meet in shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from job import JOBS, Finished, clean_environment, run_job, run_program
+from ports import ipc_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1024 * 1024
+LANES = ["auto", "zmq"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs memfd")
+
+
+def check(finished: Finished, size: int, calls: int, lane: str = "auto") -> None:
+    found = finished.check().reports
+    assert sorted(found) == list(range(size))
+    for told in found.values():
+        assert (told["done"], told["wrong"], told["lost"]) == (calls, None, None)
+        # pyzmq keeps some for good once it has sent large frames.
+        assert lane == "zmq" or told["left"] == 0
+
+
+@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("size", [2, 5])
+def test_calls_of_random_sizes(results: Path, size: int, lane: str) -> None:
+    environment = {"ZCOLL_LANE": lane}
+    arguments = ("lane.py", size, results, "400", str(8 * MIB), str(size))
+    check(run_job(*arguments, environment=environment), size, 400, lane)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_replica_is_killed_while_200_mb_are_on_their_way(
+    results: Path, seed: int
+) -> None:
+    """Whoever survives learns who was lost, and keeps no descriptor of the lane."""
+    size, chance = 3, random.Random(seed)
+    victim = chance.randrange(size)
+    after = 0.05 + chance.random() * 1.5
+    words = ["1000", str(200 * 10**6), str(seed), str(victim), str(after)]
+    with ipc_port() as port, contextlib.ExitStack() as stack:
+        replicas = []
+        for rank in range(size):
+            environment = clean_environment(
+                TEST_RESULTS=str(results),
+                ZCOLL_LANE="auto",
+                ZCOLL_MASTER_PORT=str(port),
+                ZCOLL_REPLICA_RANK=str(rank),
+                ZCOLL_NUM_REPLICAS=str(size),
+            )
+            command = [sys.executable, str(JOBS / "lane.py"), *words]
+            replica = subprocess.Popen(command, env=environment)
+            replicas.append(stack.enter_context(replica))
+            stack.callback(replica.kill)
+        for replica in replicas:
+            replica.wait(50)
+    found = run_program([sys.executable, "-c", ""], results).reports
+    assert sorted(found) == [rank for rank in range(size) if rank != victim]
+    for told in found.values():
+        assert (told["lost"], told["wrong"], told["left"]) == (victim, None, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_a_shared_memory_directory_of_16_mb(results: Path) -> None:
+    """As in a container: more than fits is on its way, and nobody gets a SIGBUS."""
+    mount = 'export ZCOLL_LANE=auto; mount -t tmpfs -o size=16m tmpfs /dev/shm && "$@" && ls -A /dev/shm'
+    words = ["-m", "zcoll", "run", "-n", "3", "--", str(JOBS / "lane.py")]
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, *words]
+    finished = run_program([*command, "50", str(64 * MIB), "1"], results)
+    check(finished, 3, 50)
+    assert finished.output == ""  # and nothing is left there
