@@ -9,7 +9,7 @@ from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Identity, Note, Send, Timing
 from zcoll.protocol.identities import read_identity, write_identity
 from zcoll.protocol.members import State
-from zcoll.protocol.membership import Membership, Refusal
+from zcoll.protocol.membership import LAST_WORDS, Membership, Refusal
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 SESSION = 77
@@ -204,3 +204,54 @@ def test_identities_that_are_none_are_refused(name: str, value: object) -> None:
 def test_long_names_are_cut() -> None:
     fields = {**write_identity(identity(1)), "host": "h" * 1000}
     assert read_identity(fields).host == "h" * 256
+
+
+def test_it_is_not_complete_while_the_holder_of_a_rank_may_be_dead() -> None:
+    """Somebody else asks for its rank; then it is found gone, and the other comes."""
+    group = membership()
+    join(group, identity(1), ONE)
+    other = identity(1, incarnation=6)
+    probe, refused = answers(group.hello(b"other", hello(other), 2.0))
+    assert (probe.kind, refusal(refused)[0]) == (Kind.WAITING, Refusal.TAKEN)
+    assert join(group, identity(2), TWO, 2.0).kind is Kind.WELCOME
+    assert (group.complete, group.absent) == (False, [1])
+    group.unreachable(ONE, 2.1)
+    assert (group.complete, group.absent) == (False, [1])
+    assert join(group, other, b"other", 2.3).kind is Kind.WELCOME
+    assert (group.complete, group.absent) == (True, [])
+
+
+def test_the_holder_of_a_rank_keeps_it_by_a_sign_of_life() -> None:
+    group = membership()
+    join(group, identity(1), ONE)
+    list(group.hello(b"other", hello(identity(1, incarnation=6)), 2.0))
+    join(group, identity(2), TWO, 2.0)
+    group.settle(group.members[1], 2.01)  # it may have sent that before its end
+    assert not group.complete
+    group.settle(group.members[1], 2.0 + LAST_WORDS)
+    assert (group.complete, group.absent) == (True, [])
+
+
+def test_it_is_not_complete_until_it_is_known_whose_connection_has_ended() -> None:
+    group = membership()
+    join(group, identity(1), ONE)
+    group.doubted = 2.0
+    join(group, identity(2), TWO, 2.01)
+    list(group.tick(2.02))
+    assert not group.complete
+    list(group.tick(2.0 + LAST_WORDS))
+    assert group.complete
+
+
+def test_strangers_who_come_and_go_do_not_keep_it_from_being_complete() -> None:
+    group = membership()
+    group.doubted = 1.9
+    join(group, identity(1), ONE)
+    join(group, identity(2), TWO, 2.0)
+    for step in range(1, 3):
+        group.doubted = 2.0 + 0.1 * step
+        list(group.tick(group.doubted))
+        assert not group.complete
+    group.doubted = 2.0 + LAST_WORDS
+    list(group.tick(group.doubted))
+    assert group.complete

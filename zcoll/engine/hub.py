@@ -119,6 +119,8 @@ class Hub(Engine):
         events = self._router.events()
         if Event.DISCONNECTED in events:
             self._probes = [now + after for after in PROBES]
+            self._tick_at = now
+            self._coordinator.doubt(now)
         if Event.REFUSED in events:
             text = "a connection broke in its handshake: another secret, or no zcoll?"
             self._log_note(Note(text, topic="knock", warning=True), now)
@@ -143,6 +145,8 @@ class Hub(Engine):
         if self._probes and now >= self._probes[0]:
             self._probes = [at for at in self._probes if at > now]
             self._coordinator.probe()
+        if self._probes:
+            self._tick_at = min(self._tick_at, self._probes[0])
             for peer in self._lanes.unreachable():
                 self._coordinator.unreachable(peer, now)
         self._lanes.retain(self._coordinator.membership.peers)

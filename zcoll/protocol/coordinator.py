@@ -141,6 +141,9 @@ class Coordinator:
         if message.session != self._session and peer != LOCAL:
             return
         member.heard = now
+        if member.contested is not None:
+            self.membership.settle(member, now)
+            self.announce()
         if message.number or message.kind is Kind.ACK:
             self._received += 1
         if member.link.accept(message):
@@ -209,6 +212,10 @@ class Coordinator:
         """A send to this peer has found its connection gone."""
         self.membership.unreachable(peer, now)
 
+    def doubt(self, now: float) -> None:
+        """Some connection has ended; it may be a member's."""
+        self.membership.doubted = now
+
     def probe(self) -> None:
         """Find out which peer's connection has ended, by sending to all of them."""
         for member in self.membership.members:
@@ -223,6 +230,7 @@ class Coordinator:
         if held_up > ABSENCE:  # nobody could reach a process that was stopped
             self.membership.extend(held_up, now)
         self._out.extend(self.membership.tick(now))
+        self.announce()
         self.reports.tick(now)
         for member in self.membership.overdue(now):
             ago = f"{now - member.heard:.1f} s"

@@ -32,6 +32,8 @@ class Member:
         identity: Who it said it was, once it has come.
         heard: When something last came from it.
         cut: When its connection was found to be gone, or None.
+        contested: When somebody else has asked for its rank, and it has not been
+            heard of since.
     """
 
     rank: int
@@ -41,6 +43,7 @@ class Member:
     identity: Identity | None = None
     heard: float = 0.0
     cut: float | None = None
+    contested: float | None = None
 
     def __str__(self) -> str:
         if self.identity is None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
+# Seconds in which the end of a process shows, and what it had sent before arrives.
+LAST_WORDS = 0.25
 MAX_HELLO = 64 * 1024  # bytes that are read of somebody who has not been admitted
 
 
@@ -41,6 +43,7 @@ class Membership:
         job: The job's name; replicas of another job are refused.
         timing: The times.
         complete: Whether every rank has come.
+        doubted: When a connection has ended, and it is not known yet whose.
         closing: Whether the group has ended.
         members: One for each rank.
         unranked: Those who wait for a rank.
@@ -51,6 +54,8 @@ class Membership:
     job: str
     timing: Timing
     complete: bool = False
+    doubted: float | None = None
+    _full_since: float | None = None
     closing: bool = False
     members: list[Member] = field(default_factory=list)
     unranked: Unranked = field(default_factory=Unranked)
@@ -78,8 +83,12 @@ class Membership:
 
     @property
     def absent(self) -> list[int]:
-        """The ranks that nobody has come for yet, if the lowest are given first."""
-        return self.ranks(State.ABSENT)[len(self.unranked) :]
+        """The ranks that nobody has come for yet, if the lowest are given first.
+
+        Those whose holders may be dead are among them.
+        """
+        contested = [m.rank for m in self.members if m.contested is not None]
+        return sorted(self.ranks(State.ABSENT)[len(self.unranked) :] + contested)
 
     def ranks(self, *states: State) -> list[int]:
         """The ranks in any of these states."""
@@ -110,6 +119,8 @@ class Membership:
         member = self.members[identity.rank]
         if member.identity is not None and member.identity != identity:
             if not self.complete and member.peer is not None:
+                if member.contested is None:
+                    member.contested = now
                 yield Send(self._waiting(), member.peer)  # finds out whether it lives
             kind = Refusal.CLOSING if self.closing else Refusal.TAKEN
             reason = f"rank {identity.rank} is taken by {member}"
@@ -190,8 +201,30 @@ class Membership:
         yield self._welcome(member, peer)
         if not arrived:
             yield Note(f"{member} is connected again")
-        elif not self.ranks(State.ABSENT):
-            self.complete = True
+        else:
+            self._fill(now)
+
+    def _fill(self, now: float) -> None:
+        """The group is complete once all are there, each beyond doubt.
+
+        Strangers come and go too, so doubt lasts no longer than this.
+        """
+        if self.complete or self.absent or self.unranked:
+            self._full_since = None
+            return
+        if self._full_since is None:
+            self._full_since = now
+        doubted = self.doubted is not None and now - self.doubted < LAST_WORDS
+        self.complete = not doubted or now - self._full_since >= LAST_WORDS
+
+    def settle(self, member: Member, now: float) -> None:
+        """A member has given a sign of life: whose rank was contested keeps it.
+
+        What a dead one had sent before may still arrive a moment later.
+        """
+        if member.contested is not None and now - member.contested >= LAST_WORDS:
+            member.contested = None
+            self._fill(now)
 
     def _welcome(self, member: Member, peer: Peer) -> Send:
         welcome = Message(Kind.WELCOME, rank=member.rank, session=self.session)
@@ -254,6 +287,8 @@ class Membership:
 
         The message also finds connections that are gone.
         """
+        if not self.complete:
+            self._fill(now)
         if self.complete or now - self._last_waiting < self.timing.beacon_interval:
             return
         self._last_waiting = now
