@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,14 @@ def _save(found: report.Report, directory: Path) -> None:
         sys.stderr.write("matplotlib is not installed: no plots\n")
 
 
+def _start_up(
+    repeats: int, variants: Sequence[Variant], bench: Bench
+) -> dict[str, float]:
+    """Measure joining a few times more, and imports; give the imports."""
+    add_joins(variants, repeats - 1, bench.joins)
+    return imports(repeats)
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     options = _options()
@@ -93,12 +102,14 @@ def main() -> None:
     )
     variants = _variants(options.only)
     bench = Bench(variants, effort)
-    bench.measure(cells)
-    imported = {}
-    if not options.cells:
-        repeats = 1 if options.short else effort.turns
-        imported = imports(repeats)
-        add_joins(variants, repeats - 1, bench.joins)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    imported: dict[str, float] = {}
+    try:
+        bench.measure(cells)
+        if not options.cells:
+            imported = _start_up(1 if options.short else effort.turns, variants, bench)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: what follows was measured until then\n")
     found = report.make(variants, bench.results, bench.joins, imported)
     sys.stdout.write(tables.write(found))
     if options.output is not None:

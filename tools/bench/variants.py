@@ -75,6 +75,7 @@ def mpiexec() -> str | None:
 
 
 _ZMQ_ONLY = {"ZCOLL_LANE": "zmq"}
+_SHARED_MEMORY = {"ZCOLL_LANE": "auto"}
 
 VARIANTS = {
     variant.name: variant
@@ -88,6 +89,11 @@ VARIANTS = {
             *("zcoll-tcp", "zcoll:OverTcp", "zcoll", (*BLOCKING, "pipeline")),
             operands=lambda n: 2 * n + 6,
             environment=_ZMQ_ONLY,
+        ),
+        Variant(
+            *("zcoll-lane", "zcoll:OverIpc", "zcoll", (*BLOCKING, "pipeline")),
+            operands=lambda n: 2 * n + 6,
+            environment=_SHARED_MEMORY,
         ),
         Variant(
             *("limit", "limit:Limit", "zmq", (*BLOCKING, "pipeline")),
