@@ -148,6 +148,7 @@ def test_signals_without_end_lose_nothing(results: Path, options: list[str]) -> 
     [
         ("abort", 0, "AbortedError", "AbortedError"),
         ("abort", 1, "AbortedError", "AbortedError"),
+        ("close", 0, "ReplicaExitedError", "ReplicaExitedError"),
         ("close", 1, "ClosedError", "ReplicaExitedError"),
     ],
 )
