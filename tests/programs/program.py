@@ -183,13 +183,20 @@ class Program:
     seed: int
     steps: tuple[Step, ...]
 
-    def order(self, replica: int) -> list[int]:
+    def order(self, replica: int, *, limit: int | None = None) -> list[int]:
         """The steps in which a replica takes part, in its order.
 
         Calls of different groups need no common order, as long as none waits: so
         every replica has an order of its own.
+
+        Args:
+            replica: Its rank.
+            limit: How many calls of a group may be in flight, if the next one then
+                waits: where that may be, all have the same order.
         """
         order = [n for n, s in enumerate(self.steps) if s.rank_of(replica) is not None]
+        if limit is not None and limit < len(self.steps):
+            return order
         rng = random.Random(self.seed * 100 + replica)
         for place in range(len(order) - 1):
             one, other = (self.steps[number] for number in order[place : place + 2])

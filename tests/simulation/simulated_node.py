@@ -75,7 +75,7 @@ class Node(Process):
         self.identity = _identity(rank, group)
         self.replica = Replica(self.identity, "job", TIMING, link_end)
         self.link = link_end
-        self.order = group.plan.order(rank)
+        self.order = group.plan.order(rank, limit=group.max_pending)
         self.endings: dict[int, Any] = {}
         self.seqs: dict[int, Key] = {}
         self.functions: dict[Key, Callable[[Any, Any], Any]] = {}
