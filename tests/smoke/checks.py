@@ -5,7 +5,6 @@ Each starts a job of its own and judges it by exit codes and by what was printed
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from typing import TYPE_CHECKING
@@ -82,7 +81,7 @@ def killed(stage: Stage) -> str:
         _expect_said(
             member, rf"replica {rank} \({victim.host}, pid \d+\) (is lost|exited)"
         )
-    limit = KILLED_LIMIT * _slowness()
+    limit = KILLED_LIMIT
     expect(took <= limit, f"the last one ended after {took:.1f} s, not {limit:.1f} s")
     return f"all others ended within {took:.1f} s (the limit: {limit:.1f} s)"
 
@@ -202,14 +201,6 @@ def _rank_of(member: Member) -> str:
     if found is None:
         raise CheckFailedError(f"{member.name} has not told its rank:\n{member.log()}")
     return found[1]
-
-
-def _slowness() -> float:
-    """By how much this machine is slower than one that has not too much to do.
-
-    The checks alone keep no more than twice as many processes busy as it has cores.
-    """
-    return max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
 
 
 def _expect_success(members: Sequence[Member]) -> None:

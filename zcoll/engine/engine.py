@@ -1,7 +1,7 @@
-"""One replica's engine: a loop thread that feeds its machine and obeys it.
+"""One replica's engine: it feeds its machine, obeys it, and informs the program.
 
-Programs hand over calls and wait on futures; everything else happens on the loop
-thread. The user's code (reduce functions, callbacks, unpickling) never runs there.
+Programs hand over calls and wait on futures; the rest is done by whoever drives the
+loop. The user's code (reduce functions, callbacks, unpickling) runs without the wheel.
 """
 
 from __future__ import annotations
