@@ -56,19 +56,13 @@ def test_the_secret_of_the_environment_is_used(results: Path) -> None:
     assert "long enough" not in finished.output + finished.errors
 
 
-def test_joining_of_32_replicas_is_quick(tmp_path: Path) -> None:
-    """From the start of the last process to the last return of ``initialize``."""
-    seconds = []
-    for attempt in range(3):  # other tests may keep this machine busy
-        results = tmp_path / str(attempt)
-        results.mkdir()
-        finished = run_job("joining.py", 32, results).check()
-        assert len(finished.reports) == 32
-        last_start = max(start for start, _ in finished.reports.values())
-        seconds.append(max(end for _, end in finished.reports.values()) - last_start)
-        if seconds[-1] < 3:
-            return
-    raise AssertionError(f"joining took {seconds} s")
+def test_32_replicas_join(results: Path) -> None:
+    """How long that takes is measured by ``tools/bench/scale``."""
+    finished = run_job("joining.py", 32, results).check()
+    assert sorted(finished.reports) == list(range(32))
+    last_start = max(start for start, _ in finished.reports.values())
+    for _, joined in finished.reports.values():
+        assert joined > last_start  # none is in the group before it is complete
 
 
 @ways

@@ -107,7 +107,7 @@ def test_ctrl_c_interrupts_every_wait(results: Path, options: list[str]) -> None
     assert finished.reports[0]["after"] == finished.reports[1]["after"] == [0, 1]
     assert len(finished.reports[0]["seconds"]) == 9
     for name, seconds in finished.reports[0]["seconds"].items():
-        assert seconds < 1, name
+        assert seconds < 8, name  # an uninterrupted one waits longer than the test
 
 
 @pytest.mark.parametrize("secret", ["", "a secret that is long enough"])
@@ -120,7 +120,7 @@ def test_ctrl_c_interrupts_joining(results: Path, rank: int, secret: str) -> Non
         {"ZCOLL_SECRET": secret} if secret else {},
     ).check()
     seconds, alone = finished.reports[rank]
-    assert seconds < 1
+    assert seconds < 8  # joining itself would go on for longer than the test
     assert alone == 7
 
 
