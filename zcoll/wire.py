@@ -253,19 +253,19 @@ def parse(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError(
             f"a call site of {site_size} and a tag of {tag_size} bytes do not fit"
         )
-    if flags & _UNKNOWN_FLAGS:
+    if flags and flags & _UNKNOWN_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
-    if bool(number) != (code >= _FIRST_NUMBERED):
+    if (number == 0) != (code < _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
     site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
     tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
     data = frames[1] if kind is Kind.CHUNK else None
-    return Message(
-        *(kind, operation, flags, rank, root, session, group, seq, number, ack),
-        *(site, tag, head[end:], data),
-    )
+    # fmt: off
+    return Message(kind, operation, flags, rank, root, session, group, seq, number,
+                   ack, site, tag, head[end:], data)
+    # fmt: on
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from zcoll.protocol.link import Link
     from zcoll.wire import Buffer, Payload
 
+# What rank 0 sends of calls.
+OF_CALLS = (
+    *(Kind.OUTCOME, Kind.CHUNK, Kind.GRANT, Kind.FAILURE, Kind.ACTIVE, Kind.FETCH),
+    Kind.OVER,
+)
+
 
 class Calling:
     """The calls that this replica makes.
@@ -55,15 +61,10 @@ class Calling:
         if over is not None:
             self._out.append(Fail(made.group, seq, over))
             return seq
-        message = Message(
-            Kind.CONTRIBUTE,
-            operation=made.operation.code,
-            root=made.root,
-            group=made.group,
-            seq=seq,
-            site=made.site,
-            tag=made.tag,
-        )
+        # fmt: off
+        message = Message(Kind.CONTRIBUTE, made.operation.code, root=made.root,
+                          group=made.group, seq=seq, site=made.site, tag=made.tag)
+        # fmt: on
         if made.error is not None:
             made.error.seq, made.error.group = seq, pending.name
             message.flags = Flag.POISONED
@@ -130,16 +131,11 @@ class Calling:
 
     # --- what arrives -----------------------------------------------------
 
-    def receive(self, message: Message) -> bool:
-        """Take in what rank 0 says of calls; tell whether it was that."""
-        if message.kind not in _ABOUT_CALLS:
-            return False
+    def receive(self, message: Message) -> None:
+        """Take in what rank 0 says of calls: one of ``OF_CALLS``."""
         pending = self._groups.get(message.group)
-        if pending is not None:  # else this replica has released the group
-            self._receive(pending, message)
-        return True
-
-    def _receive(self, pending: Pending, message: Message) -> None:
+        if pending is None:
+            return  # this replica has released the group
         kind, seq = message.kind, message.seq
         if kind is Kind.OUTCOME:
             self._take_outcome(pending, message)
@@ -172,7 +168,7 @@ class Calling:
     def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
         value = payload if payload is not None and payload.parts else None
         if value is not None and pending.makes_groups(seq):
-            self._begin(parse_fields(value.parts[0]))
+            self._begin(parse_fields(value.parts[0]))  # it may make no sense
         if pending.decide(seq) is not None:
             self._out.append(Deliver(pending.group, seq, value))
             self._forget(pending)
@@ -222,12 +218,6 @@ class Calling:
         """Keep nothing of a group that is released, once its calls have ended."""
         if pending.closed and not pending:
             self._groups.pop(pending.group, None)
-
-
-_ABOUT_CALLS = (
-    *(Kind.OUTCOME, Kind.CHUNK, Kind.GRANT, Kind.FAILURE, Kind.ACTIVE, Kind.FETCH),
-    Kind.OVER,
-)
 
 
 def read_group(fields: dict[str, Any]) -> tuple[int | None, str, list[int]]:

@@ -81,13 +81,17 @@ class Coordinator:
         return out
 
     def _transmit(self) -> None:
+        members, session, out = self.membership.members, self._session, self._out
         for rank in sorted(self._active):
-            member = self.membership.members[rank]
-            if member.peer is not None and not member.link.silent:
-                for message in member.link.transmit():
-                    message.session = self._session
-                    self._out.append(Send(message, member.peer))
-            (self._owed.add if member.link.owes_payloads else self._owed.discard)(rank)
+            link, peer = members[rank].link, members[rank].peer
+            if peer is not None:
+                for message in link.transmit():
+                    message.session = session
+                    out.append(Send(message, peer))
+            if link.owes_payloads:
+                self._owed.add(rank)
+            elif self._owed:
+                self._owed.discard(rank)
         self._active.clear()
 
     def _post(self, member: Member, message: Message) -> None:
@@ -107,7 +111,8 @@ class Coordinator:
     def receive(self, peer: Peer, message: Message, now: float) -> None:
         """A message has come from a peer that knows the secret."""
         try:
-            self._receive(peer, message, now)
+            if message.number or not self._greet(peer, message, now):
+                self._receive(peer, message, now)
         except ProtocolError as error:
             self.misbehaved(peer, error)
 
@@ -127,8 +132,6 @@ class Coordinator:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
     def _receive(self, peer: Peer, message: Message, now: float) -> None:
-        if not message.number and self._greet(peer, message, now):
-            return
         member = self.membership.by_peer(peer)
         if member is None or member.state is not State.PRESENT:
             if (
@@ -144,11 +147,16 @@ class Coordinator:
         if member.contested is not None:
             self.membership.settle(member, now)
             self.announce()
-        if message.number or message.kind is Kind.ACK:
+        kind, link = message.kind, member.link
+        if message.number or kind is Kind.ACK:
             self._received += 1
-        if member.link.accept(message):
-            self._handle(member, message, now)
-        if not member.link.silent:
+        if link.accept(message):
+            # A call would count for whoever comes instead of one that is forgotten.
+            if kind in OF_CALLS and (self.membership.complete or peer == LOCAL):
+                self.decisions.receive(member, message)
+            else:
+                self._handle(member, message, now)
+        if not link.silent:
             self._active.add(member.rank)
 
     def _greet(self, peer: Peer, message: Message, now: float) -> bool:
@@ -164,11 +172,8 @@ class Coordinator:
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind
         if kind in OF_CALLS:
-            # It would count for whoever comes instead of one that is forgotten.
-            if member.rank and not self.membership.complete:
-                raise ProtocolError("a call before the group is complete")
-            self.decisions.receive(member, message)
-        elif kind is Kind.BEACON:
+            raise ProtocolError("a call before the group is complete")
+        if kind is Kind.BEACON:
             self._tell(member, Message(Kind.BEACON))
         elif kind is Kind.QUERY:
             self.reports.ask(member.rank, message.group, message.seq, now)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError, RejectedError, ReplicaLostError
 from zcoll.protocol.admission import Admission
-from zcoll.protocol.calling import Calling
+from zcoll.protocol.calling import OF_CALLS, Calling
 from zcoll.protocol.events import (
     WORLD,
     Joined,
@@ -80,16 +80,15 @@ class Replica:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
-        if not self._out:
-            return []
         out = self._out.copy()
-        self._out.clear()
+        if out:
+            self._out.clear()
         return out
 
     def _transmit(self) -> None:
+        rank, session = self.identity.rank, self._admission.session
         for message in self._link.transmit():
-            message.rank = self.identity.rank
-            message.session = self._admission.session
+            message.rank, message.session = rank, session
             self._out.append(Send(message))
 
     # --- what the program asks for ----------------------------------------
@@ -218,20 +217,19 @@ class Replica:
         self._lose(f"it sent a message that makes no sense: {error}")
 
     def _receive(self, message: Message, now: float) -> None:
-        if message.kind is Kind.REJECT:
+        kind, session = message.kind, message.session
+        if kind is Kind.REJECT:
             self._rejected(parse_fields(message.body), now)
-        elif message.kind is Kind.WELCOME:
+        elif kind is Kind.WELCOME:
             self._admission.welcome(message)
-        elif message.session in (0, self._admission.session) and self._link.accept(
-            message
-        ):
-            self._handle(message)
-
-    def _handle(self, message: Message) -> None:
-        if self.calling.receive(message):
-            self._failed |= message.kind is Kind.OVER and message.group == WORLD
-        else:
-            self._handle_news(message)
+        elif session == self._admission.session or not session:
+            if not self._link.accept(message):
+                return
+            if kind in OF_CALLS:
+                self.calling.receive(message)
+                self._failed |= kind is Kind.OVER and message.group == WORLD
+            else:
+                self._handle_news(message)
 
     def _handle_news(self, message: Message) -> None:
         """Take in what rank 0 tells of the others."""
