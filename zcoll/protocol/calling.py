@@ -10,12 +10,20 @@ from zcoll.operations import by_code
 from zcoll.protocol.events import WORLD, Deliver, Fail, TellFunction
 from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.pending import Pending
-from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
+from zcoll.wire import (
+    EMPTY,
+    Flag,
+    Kind,
+    Message,
+    Payload,
+    pack_fields,
+    parse_fields,
+)
 
 if TYPE_CHECKING:
     from zcoll.protocol.events import Contribution, ReplicaInstruction
     from zcoll.protocol.link import Link
-    from zcoll.wire import Buffer, Payload
+    from zcoll.wire import Buffer, Small
 
 # What rank 0 sends of calls.
 OF_CALLS = (
@@ -76,6 +84,63 @@ class Calling:
         if made.function is not None:
             self.equip(made.group, seq, made.function)
         return seq
+
+    def call_at_once(self, made: Contribution) -> Message | None:
+        """Make the next call of a group, if it is small and nothing else goes on there.
+
+        Returns:
+            The message, which the caller puts on the wire; None if it must be made by
+            :meth:`call`.
+        """
+        pending, payload = self._groups.get(made.group), made.payload
+        if (
+            pending is None
+            or not pending.quiet
+            or not (payload is None or payload.inline)
+            or made.error is not None
+            or made.function is not None
+            or made.operation.ends
+            or made.operation.makes is not None
+        ):
+            return None
+        seq = pending.seq + 1
+        # fmt: off
+        message = Message(Kind.CONTRIBUTE, made.operation.code, root=made.root,
+                          group=made.group, seq=seq, site=made.site, tag=made.tag)
+        # fmt: on
+        if payload is not None:
+            message.body = payload.parts[0]
+        if not self._link.send_at_once(message):
+            return None
+        pending.seq = seq
+        pending.add(seq, made.operation, made.site)
+        return message
+
+    def end_at_once(self, group: int, fields: Small) -> Payload | None:
+        """Take in an outcome, if it is that of the call of :meth:`call_at_once`.
+
+        Returns:
+            The outcome; None if it is another one's, and nothing has been changed.
+        """
+        _, _, _, of, seq, number, ack, _, _, body = fields
+        pending = self._groups[group]
+        if of != group or seq != pending.seq or not self._link.expects(number, ack):
+            return None
+        self._link.take(number, ack)
+        pending.decide(seq)
+        return Payload([body], True) if body else EMPTY
+
+    def quiet(self, group: int) -> bool:
+        """Whether all calls of a group have ended, and more may be made."""
+        pending = self._groups.get(group)
+        return pending is not None and pending.quiet
+
+    def concluded(self, made: Contribution) -> None:
+        """Rank 0's own call has been made and has ended; see ``gathering``."""
+        pending = self._groups[made.group]
+        pending.seq += 1
+        pending.add(pending.seq, made.operation, made.site)
+        pending.decide(pending.seq)
 
     def equip(self, group: int, seq: int, function: Buffer | CollectiveError) -> None:
         """Send the pickled reduce function of a call, or why it cannot be sent."""

@@ -70,7 +70,7 @@ class Calls:
         operation = by_code(message.operation)
         if operation.rooted and root >= len(self.roll.ranks):
             raise ProtocolError(f"root {root} is not in the group")
-        self.roll.note(rank, operation, message)
+        self.roll.note(rank, seq, operation, root, message.tag, message.site)
         if self.limit is not None and seq > self.limit:
             return ()
         call = self._open.get(seq)
@@ -323,6 +323,17 @@ class Calls:
     def open(self) -> bool:
         """Whether a call has begun that is not over."""
         return bool(self._open)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether everybody has made the same calls, and all of them are over."""
+        roll = self.roll
+        return not (self._open or roll.left or roll.closed) and self.limit is None
+
+    def conclude(self, seq: int) -> None:
+        """The next call has been made and decided all at once; see ``gathering``."""
+        assert seq == self.decided + 1
+        self.decided = seq
 
     def pending(self, seq: int | None = None) -> Call | None:
         """This call if it is open, or the first open one."""

@@ -24,7 +24,7 @@ from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
@@ -42,6 +42,7 @@ class Coordinator:
         timing: The times.
 
     Attributes:
+        session: As given.
         ways: What the messages to each connection go by, as PONG tells it: the
             engine knows.
     """
@@ -50,13 +51,13 @@ class Coordinator:
         self.membership = Membership(own, session, job, timing)
         self.ways: Mapping[Peer, str] = {}
         self._received = 0  # messages that were new
-        self._session = session
+        self.session = session
         self._out: list[CoordinatorInstruction] = [
             Send(Message(Kind.WELCOME, session=session), LOCAL)
         ]
         self._announced = False
         self._ticked: float | None = None
-        self.decisions = Decisions(self.membership, self._post, self._out)
+        self.decisions = Decisions(self.membership, self.post, self._out)
         self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
@@ -81,7 +82,7 @@ class Coordinator:
         return out
 
     def _transmit(self) -> None:
-        members, session, out = self.membership.members, self._session, self._out
+        members, session, out = self.membership.members, self.session, self._out
         for rank in sorted(self._active):
             link, peer = members[rank].link, members[rank].peer
             if peer is not None:
@@ -94,7 +95,7 @@ class Coordinator:
                 self._owed.discard(rank)
         self._active.clear()
 
-    def _post(self, member: Member, message: Message) -> None:
+    def post(self, member: Member, message: Message) -> None:
         """Queue a numbered message for a member that is there."""
         if member.state is State.PRESENT:
             member.link.send(message)
@@ -103,7 +104,7 @@ class Coordinator:
     def _tell(self, member: Member, message: Message) -> None:
         """Send a message that may get lost."""
         if member.peer is not None:
-            message.session, message.ack = self._session, member.link.received
+            message.session, message.ack = self.session, member.link.received
             self._out.append(Send(message, member.peer))
 
     # --- what arrives -----------------------------------------------------
@@ -141,7 +142,7 @@ class Coordinator:
                 reject = Message(Kind.REJECT, body=pack_fields(fields))
                 self._out.append(Send(reject, peer))
             return
-        if message.session != self._session and peer != LOCAL:
+        if message.session != self.session and peer != LOCAL:
             return
         member.heard = now
         if member.contested is not None:
@@ -199,7 +200,12 @@ class Coordinator:
         self._announced = True
         body = pack_fields({"replicas": self.membership.table()})
         for member in self.membership.members:
-            self._post(member, Message(Kind.READY, body=body))
+            self.post(member, Message(Kind.READY, body=body))
+
+    def concluded(self, group: int, ranks: Sequence[int]) -> None:
+        """These have made a call and it is decided; see ``gathering``."""
+        self._received += len(ranks)
+        self.decisions.concluded(group, ranks)
 
     def folded(
         self,

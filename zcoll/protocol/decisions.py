@@ -84,6 +84,11 @@ class Decisions:
             reason = str(parse_fields(message.body).get("reason") or "")
             self._close(member, group, calls, reason)
 
+    def concluded(self, group: int, ranks: Iterable[int]) -> None:
+        """These have made a call of a group, and it is decided."""
+        self.progress += 1
+        self.groups.called(group, ranks)
+
     def folded(
         self,
         group: int,

@@ -114,7 +114,7 @@ class Link:
         """Give what must go on the wire now, in order."""
         if not self._connected:
             return ()
-        out = []
+        out: list[Message] = []
         if self._replay:
             out.extend(self._replay)
             self._replay.clear()
@@ -135,6 +135,19 @@ class Link:
             self._unreported = 0
             self._ack_due = False
         return out
+
+    def send_at_once(self, message: Message) -> bool:
+        """Number a message that needs no chunks, if nothing has to go before it.
+
+        Returns:
+            Whether it has a number now: then the caller puts it on the wire.
+        """
+        if self._queue or self._replay or not self._connected:
+            return False
+        self._number(message).ack = self._received
+        self._unreported = 0
+        self._ack_due = False
+        return True
 
     def _number(self, message: Message) -> Message:
         self._sent = message.number = self._sent + 1
@@ -175,6 +188,16 @@ class Link:
         elif kind in _LAST:
             self._ack_due = True  # the other end waits for it
         return True
+
+    def expects(self, number: int, ack: int) -> bool:
+        """Whether a message would be new and in order, and says nothing impossible."""
+        return number == self._received + 1 and ack <= self._sent
+
+    def take(self, number: int, ack: int) -> None:
+        """Take in a message that is expected, and that the caller handles itself."""
+        self._received = number
+        if ack > self._acknowledged:
+            self.acknowledge(ack)
 
     def _join(self, chunk: Message) -> bool:
         """Add a chunk to its payload; tell whether that is complete."""

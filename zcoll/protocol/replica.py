@@ -26,11 +26,12 @@ from zcoll.protocol.failures import shorten
 from zcoll.protocol.identities import read_table
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.reports import read_ranks, read_report
-from zcoll.wire import Kind, Message, pack_fields, parse_fields
+from zcoll.wire import Kind, Message, pack_fields, parse_fields, parse_small
 
 if TYPE_CHECKING:
-    from zcoll.protocol.events import Identity, Timing
+    from zcoll.protocol.events import Contribution, Identity, Timing
     from zcoll.protocol.link import Link
+    from zcoll.wire import Buffer, Payload
 
 
 class Phase(enum.Enum):
@@ -92,6 +93,39 @@ class Replica:
             self._out.append(Send(message))
 
     # --- what the program asks for ----------------------------------------
+
+    def is_quiet(self, group: int) -> bool:
+        """Whether nothing goes on, and the group's next call may be made."""
+        joined = self.phase is Phase.JOINED
+        silent = self._link.silent and not self._out
+        return joined and silent and self.calling.quiet(group)
+
+    def call_at_once(self, made: Contribution) -> Message | None:
+        """Make a call the short way, if it can go that way.
+
+        Returns:
+            The message to put on the wire; None if ``calling.call`` has to make it.
+        """
+        if self.phase is not Phase.JOINED or self._out:
+            return None
+        message = self.calling.call_at_once(made)
+        if message is not None:
+            message.rank, message.session = self.identity.rank, self._admission.session
+        return message
+
+    def end_at_once(
+        self, group: int, frames: list[Buffer], now: float
+    ) -> Payload | None:
+        """Take in a message, if it is the small outcome of that call.
+
+        Returns:
+            The outcome; None if it is anything else, and nothing has been changed.
+        """
+        fields = parse_small(frames, Kind.OUTCOME)
+        if fields is None or fields[2] != self._admission.session:
+            return None
+        self.heard = now
+        return self.calling.end_at_once(group, fields)
 
     def ask(self, group: int, seq: int) -> None:
         """Ask rank 0 who is missing in a call."""
