@@ -10,10 +10,12 @@ the thread sleeps, a signal ends the sleep at once.
 from __future__ import annotations
 
 import enum
-import signal
 import sys
 import threading
-from _signal import getsignal  # those of ``signal`` make enums: 40 us for all
+from _signal import (  # those of ``signal`` make enums: 40 us for all
+    getsignal,
+    valid_signals,
+)
 from _signal import signal as set_handler
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SIGNALS = sorted(int(number) for number in signal.valid_signals())
+_SIGNALS: list[int] = sorted(valid_signals())
 # Those for which programs have handlers: real-time signals hardly ever, and to look at
 # all takes 5 us.
 _USUAL = [number for number in _SIGNALS if number < 32]
