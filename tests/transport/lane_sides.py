@@ -110,7 +110,7 @@ class Side:
         ring: Any = Ring(self._processor)
         self._lane = lanes.Lane(segment, ring, made=self.MADE)
         self._begun = True
-        self._end = End(self._lane, self.socket.send)
+        self._end = End(self._lane, self.socket.send, lambda: None)
         self._end.sends = self._end.begun = True
         self.attach(self._end)
         self._lookout = Lookout(self.lanes, MANY)

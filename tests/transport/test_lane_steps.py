@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 
@@ -11,11 +10,6 @@ from lane_world import World
 
 SEEDS = 800
 BATCHES = 4
-
-
-@pytest.fixture(autouse=True)
-def _quietly(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, "zcoll.lane")  # there often is no room
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
