@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from job import JOBS, Finished, clean_environment, run_job, run_program
 from ports import ipc_port
+from processes.lane_calls import call_often
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +40,12 @@ def test_calls_of_random_sizes(results: Path, size: int, lane: str) -> None:
     environment = {"ZCOLL_LANE": lane}
     arguments = ("lane.py", size, results, "400", "0", str(8 * MIB), str(size))
     check(run_job(*arguments, environment=environment), size, 400, lane)
+
+
+@pytest.mark.timeout(150)
+def test_thousands_of_calls(results: Path) -> None:
+    """``tools/lane`` makes 100,000."""
+    check(call_often(results, 3, 2000, 8 * MIB, 3, timeout=120), 3, 2000)
 
 
 @pytest.mark.parametrize("seed", range(4))

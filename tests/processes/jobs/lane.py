@@ -71,7 +71,8 @@ def main() -> None:
     done = 0
     try:
         for step in range(calls):
-            share = choose.random() if step else 1.0  # the largest comes first
+            # The largest comes first; then many are small.
+            share = choose.random() ** 2 if step else 1.0
             length = int((smallest + 1) ** (1 - share) * (largest + 1) ** share) - 1
             result = zcoll.allreduce(value_of(rank, step, length))
             if not is_right(result, size, step, length):
