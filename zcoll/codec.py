@@ -125,7 +125,7 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
         Exception: Whatever unpickling raises.
     """
     stream, *rest = payload.parts
-    if not payload.owned:
+    if rest and not payload.owned:
         rest = [p if isinstance(p, bytearray) else bytearray(p) for p in rest]
     if loads is not None:
         return loads(stream, buffers=rest)

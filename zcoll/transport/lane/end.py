@@ -58,11 +58,20 @@ class End:
             ProtocolError: The lane's memory makes no sense.
         """
         frames, lane = pack(message), self._lane
-        for_lane = message.number or (message.kind is Kind.ACK and not lane.backlog)
-        if not (self.sends and for_lane):
+        if message.number or (message.kind is Kind.ACK and not lane.backlog):
+            return self.send_numbered(frames)
+        return self._by_socket(frames)
+
+    def send_numbered(self, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no connection.
+
+        Raises:
+            ProtocolError: The lane's memory makes no sense.
+        """
+        if not self.sends:
             return self._by_socket(frames)
         try:
-            lane.send(frames)
+            self._lane.send(frames)
         except FullError:
             self._give_up()
         return True

@@ -136,6 +136,17 @@ class HubLanes:
             self._break(peer, error)
             return True  # the peer is given up anyway, and not for its connection
 
+    def send_numbered(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no way to a peer."""
+        end = self._ends.get(peer)
+        if end is None:
+            return self._router.send(peer, frames)
+        try:
+            return end.send_numbered(frames)
+        except ProtocolError as error:
+            self._break(peer, error)
+            return True
+
     def receive(
         self, most: int, *, socket: bool, everything: bool
     ) -> Iterator[tuple[bytes, list[Buffer]]]:
@@ -160,7 +171,7 @@ class HubLanes:
                 if ahead is not None:  # what the replica wrote before it
                     yield from self._take_from(peer, ahead, ahead.unread)
                 yield peer, frames
-            socket = self._router.holds_more()
+            socket = most > 0 and self._router.holds_more()
 
     def _take_from(
         self, peer: bytes, end: End, most: int

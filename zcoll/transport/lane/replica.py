@@ -113,6 +113,16 @@ class ReplicaLane:
             return self._dealer.send(pack(message))
         return self._end.send(message)
 
+    def send_numbered(self, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no connection.
+
+        Raises:
+            ProtocolError: The lane's memory makes no sense.
+        """
+        if self._end is None:
+            return self._dealer.send(frames)
+        return self._end.send_numbered(frames)
+
     def receive(self, most: int, *, socket: bool) -> Iterator[list[Buffer]]:
         """Take messages. Data is lent until the next one is taken.
 
@@ -131,7 +141,7 @@ class ReplicaLane:
             else:
                 yield from self._take(self.unread)  # rank 0 wrote them before it
                 yield frames
-            socket = self._dealer.holds_more()
+            socket = most > 0 and self._dealer.holds_more()
 
     def _take(self, most: int) -> Iterator[list[Buffer]]:
         end = self._end
