@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
 from zcoll.transport.lane.bell import Ringer, bell_ticket
-from zcoll.transport.lane.end import End
+from zcoll.transport.lane.end import End, warn_of_no_room
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
@@ -52,6 +52,7 @@ class HubLanes:
         self._admitted = admitted
         self._wanted = wanted
         self._ends: dict[bytes, End] = {}
+        self._warn = functools.cache(warn_of_no_room)  # once for all lanes
         self._broken: list[tuple[bytes, ProtocolError]] = []
 
     # --- the agreement ----------------------------------------------------
@@ -94,7 +95,8 @@ class HubLanes:
             ringer = stack.enter_context(contextlib.closing(Ringer(bell)))
             lane = Lane(segment, ringer, made=False)
             stack.pop_all()
-        self._ends[peer] = End(lane, functools.partial(self._router.send, peer))
+        by_socket = functools.partial(self._router.send, peer)
+        self._ends[peer] = End(lane, by_socket, self._warn)
         self._router.send(peer, write(Word.TAKE, token=memory.token, bell=own))
 
     def _begin(self, peer: bytes, end: End) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
 from zcoll.transport.lane.bell import Ringer, bell_ticket
-from zcoll.transport.lane.end import End
+from zcoll.transport.lane.end import End, warn_of_no_room
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
@@ -36,6 +37,7 @@ class ReplicaLane:
         self._wanted = wanted
         self._offered: Segment | None = None
         self._end: End | None = None
+        self._warn = functools.cache(warn_of_no_room)  # once for all connections
 
     # --- the agreement ----------------------------------------------------
 
@@ -88,7 +90,7 @@ class ReplicaLane:
             ringer.close()
             raise
         self._offered = None
-        self._end = End(lane, self._dealer.send)
+        self._end = End(lane, self._dealer.send, self._warn)
         self._end.sends = self._dealer.send(write(Word.BEGIN))
         _log.debug("messages go through shared memory")
 
