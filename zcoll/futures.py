@@ -243,12 +243,16 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             try:
                 self._value = self._decoder(payload)
             except Exception as error:
-                self._decode_error = DecodeError(
-                    f"its result cannot be unpickled here: {codec.describe(error)}",
-                    op=self.operation.name,
-                    seq=self.seq,
-                    site=self.site,
-                    group=self.group_name,
-                )
-                self._decode_error.__cause__ = error
+                call = self.operation.name, self.seq, self.site, self.group_name
+                self._decode_error = decode_error(error, *call)
             self._payload = None  # only now: an interrupt must leave it for the next
+
+
+def decode_error(
+    cause: Exception, op: str, seq: int, site: str, group_name: str
+) -> DecodeError:
+    """What the caller gets of an outcome that cannot be unpickled."""
+    text = f"its result cannot be unpickled here: {codec.describe(cause)}"
+    error = DecodeError(text, op=op, seq=seq, site=site, group=group_name)
+    error.__cause__ = cause
+    return error

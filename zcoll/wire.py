@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Buffer = bytes | bytearray | memoryview
+Small = tuple[int, int, int, int, int, int, int, str, str, Buffer]  # see parse_small
 
 MAGIC = b"zc"
 VERSION = 1
@@ -42,6 +43,9 @@ AUTO_RANK = -1  # whose replica asks rank 0 for a rank; in the body of HELLO onl
 
 _HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
 _HEADER_SIZE = _HEADER.size
+_START = struct.Struct(
+    "!4sBBHBIIQQQQQ"
+)  # the same, with what a kind begins with as one
 _CHUNK = struct.Struct("!IQ")
 
 
@@ -100,6 +104,7 @@ class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
 
 
 _KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
+_STARTS = {kind: MAGIC + bytes((VERSION, kind)) for kind in Kind}
 _FIRST_NUMBERED = int(Kind.READY)
 _UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
@@ -253,19 +258,46 @@ def parse(frames: Sequence[Buffer]) -> Message:
         raise ProtocolError(
             f"a call site of {site_size} and a tag of {tag_size} bytes do not fit"
         )
-    if flags & _UNKNOWN_FLAGS:
+    if flags and flags & _UNKNOWN_FLAGS:
         raise ProtocolError(f"unknown flags {flags:#x}")
     if (len(frames) == 2) != (kind is Kind.CHUNK):
         raise ProtocolError(f"{kind.name} with {len(frames)} frames")
-    if bool(number) != (code >= _FIRST_NUMBERED):
+    if (number == 0) != (code < _FIRST_NUMBERED):
         raise ProtocolError(f"{kind.name} with message number {number}")
     site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
     tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
     data = frames[1] if kind is Kind.CHUNK else None
-    return Message(
-        *(kind, operation, flags, rank, root, session, group, seq, number, ack),
-        *(site, tag, head[end:], data),
-    )
+    # fmt: off
+    return Message(kind, operation, flags, rank, root, session, group, seq, number,
+                   ack, site, tag, head[end:], data)
+    # fmt: on
+
+
+def parse_small(frames: Sequence[Buffer], kind: Kind) -> Small | None:
+    """Read what a message of this kind says, if it is an ordinary and small one.
+
+    It does in few steps what :func:`parse` does for every message.
+
+    Returns:
+        Its operation, root, session, group, seq, number, ack, site, tag, and body;
+        None if it has another kind, flags, or makes no sense.
+    """
+    if len(frames) != 1 or len(frames[0]) < _HEADER_SIZE:
+        return None
+    head = frames[0]
+    # fmt: off
+    (start, operation, flags, site_size, tag_size,
+     _, root, session, group, seq, number, ack) = _START.unpack_from(head)
+    # fmt: on
+    if start != _STARTS[kind] or flags or site_size > MAX_SITE:
+        return None
+    place = _HEADER_SIZE + site_size
+    end = place + tag_size
+    if len(head) < end:
+        return None
+    site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
+    tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
+    return operation, root, session, group, seq, number, ack, site, tag, head[end:]
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from zcoll.protocol.roll import Roll
 
 
 def _call(roll: Roll, rank: int, seq: int) -> None:
-    roll.note(rank, BARRIER, message(BARRIER, seq))
+    roll.note(rank, seq, BARRIER, 0, "", "")
 
 
 def test_a_groups_order_is_its_own() -> None:
@@ -60,7 +60,7 @@ def test_the_last_call_is_told_with_its_group_tag_and_place() -> None:
     assert roll.last_call(0, "") == roll.last_call(9, "") == "nothing yet"
     made = message(BROADCAST, root=1, site="a.py:3 f")
     made.tag = "w"
-    roll.note(0, by_code(made.operation), made)
+    roll.note(0, made.seq, by_code(made.operation), made.root, made.tag, made.site)
     assert roll.last_call(0, "") == "broadcast(root=1, tag='w'), call 1 (a.py:3 f)"
     _call(roll, 0, 2)
     assert roll.last_call(0, "g") == "barrier(), call 2 of group 'g'"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.simulated_node import TIMING, Node, freeze
+from simulation.simulated_node import TIMING, Key, Node, freeze
 
 from zcoll.engine.folding import Folder
 from zcoll.errors import ProtocolError
 from zcoll.protocol import grants
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import LOCAL, Fold, Forget, Send
+from zcoll.protocol.gathering import Gathering
 from zcoll.protocol.link import LocalLink
 from zcoll.wire import parse
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from simulation.simulated_network import Frames
     from simulation.simulated_spoke import Spoke
 
-    from zcoll.protocol.events import Peer
+    from zcoll.protocol.events import Contribution, Peer
 
 LINGER = 0.2  # virtual seconds for the last acknowledgements to leave
 LARGEST = 5000  # bytes of any replica's payload, at most
@@ -40,8 +41,11 @@ class Hub(Node):
         self.coordinator.announce()
         self._connections: dict[Peer, Spoke] = {}
         self._folder = Folder(None, self.coordinator.reports.reducing)
+        self._gathering: Gathering | None = None
+        self._short: tuple[Contribution, Key] | None = None
 
     def step(self) -> None:
+        self.leave_short_way()
         self.coordinator.tick(self.now)
         super().step()
         for _, calls in self.coordinator.decisions.groups:
@@ -60,6 +64,7 @@ class Hub(Node):
 
     def _miss(self, peer: Peer) -> None:
         self._connections.pop(peer, None)
+        self.leave_short_way()
         self.coordinator.unreachable(peer, self.now)
         self.pump()
 
@@ -74,18 +79,76 @@ class Hub(Node):
         """A message has come from a connection."""
         self.when_awake(lambda: self._receive(peer, frames))
 
+    # --- the short way ------------------------------------------------------------
+
+    def go_short_way(self, made: Contribution, key: Key) -> bool:
+        gathering = Gathering.begin(self.coordinator, self.replica, made)
+        if gathering is None:
+            return False
+        assert gathering.seq == key[1]
+        self._gathering, self._short = gathering, (made, key)
+        return True
+
+    def leave_short_way(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None and self._short is not None:
+            made, key = self._short
+            for peer, frames in gathering.held:
+                self.coordinator.receive(peer, parse(frames), self.now)
+            assert self.replica.calling.call(made) == key[1]
+
+    def _gather(self, peer: Peer, frames: Frames) -> bool:
+        """Hold a part of the call that goes the short way, if this is one."""
+        gathering = self._gathering
+        if gathering is None:
+            return False
+        if gathering.complete or not gathering.take(peer, list(frames)):
+            self.leave_short_way()
+            return False
+        if gathering.complete:
+            delay = self.group.random.choice((0.0, 0.001, 0.03))
+            self.group.clock.after(
+                delay, lambda: self.when_awake(lambda: self._conclude(gathering))
+            )
+        return True
+
+    def _conclude(self, gathering: Gathering) -> None:
+        """The fold is done; unless something else has come meanwhile."""
+        if self._gathering is not gathering or self._short is None:
+            return
+        made, key = self._short
+        results = None
+        if made.operation.folding is not None:
+            operands = gathering.payloads.values()
+            fold = made.operation.folding, operands, self.functions[key]
+            results = self._folder.fold_at_once(*fold)
+            if results is None:
+                self.leave_short_way()
+                self.pump()
+                return
+        self._gathering = None
+        sends, outcome = gathering.conclude(results, self.now)
+        for send in sends:
+            self._send(send)
+        self.deliver(key, outcome if outcome.parts else None)
+        self.pump()
+
+    # --- the long way -------------------------------------------------------------
+
     def _receive(self, peer: Peer, frames: Frames) -> None:
         try:
             message = parse(frames)
         except ProtocolError as error:
+            self.leave_short_way()
             self.coordinator.misbehaved(peer, error)
             self.pump()
             return
         self.group.passes(message.rank, message.kind)
         if self.running:
             self.group.trace(f"0 <- {peer!r} {message}")
-            self.coordinator.receive(peer, message, self.now)
-            self.pump()
+            if not self._gather(peer, frames):
+                self.coordinator.receive(peer, message, self.now)
+                self.pump()
         else:
             self.arrive(peer, frames)
 

@@ -148,7 +148,7 @@ class Node(Process):
             waits = isinstance(step, Regroup) or (
                 isinstance(step, Call) and step.blocking
             )
-            key = self._make_call(number, step, group)
+            key = self._make_call(number, step, group, waits=waits)
             self._wait_for(key if waits else None)
 
     def _close_group(self, number: int, step: Close, group: int) -> None:
@@ -158,7 +158,7 @@ class Node(Process):
             self.made -= 1
             self._wait_for(waiting[0])
         elif step.together:
-            self._wait_for(self._make_call(number, step, group))
+            self._wait_for(self._make_call(number, step, group, waits=True))
         else:
             self.replica.calling.close(group)
             self.think()
@@ -170,7 +170,7 @@ class Node(Process):
         else:
             self.think()
 
-    def _make_call(self, number: int, step: Step, group: int) -> Key:
+    def _make_call(self, number: int, step: Step, group: int, *, waits: bool) -> Key:
         rank = step.rank_of(self.rank)
         assert rank is not None
         fold: Callable[[Any, Any], Any] = never
@@ -182,10 +182,21 @@ class Node(Process):
         self.group.trace(f"{self.rank} calls in group {group}: {made.operation.name}")
         key = (group, self._next_seq(group))
         self._calls[key], self.seqs[number], self.functions[key] = number, key, fold
+        if waits and self.group.random.random() < 0.8 and self.go_short_way(made, key):
+            self.group.counts["short way"] += 1
+            return key
         assert self.replica.calling.call(made) == key[1]
         if self.group.random.random() < 0.05:
             self.replica.ask(*key)
         return key
+
+    def go_short_way(self, made: Contribution, key: Key) -> bool:
+        """Make a call the short way, if it can go that way; tell whether it does."""
+        raise NotImplementedError
+
+    def leave_short_way(self) -> None:
+        """Something else comes: the call goes the long way, if one is under way."""
+        raise NotImplementedError
 
     def _next_seq(self, group: int) -> int:
         return 1 + sum(own == group for own, _ in self.seqs.values())
@@ -195,6 +206,7 @@ class Node(Process):
         if not self.running or self.replica.phase is not Phase.JOINED:
             return False
         self.group.trace(f"{self.rank} aborts")
+        self.leave_short_way()
         self.replica.abort("it was planned")
         self.pump()
         return True
@@ -205,6 +217,7 @@ class Node(Process):
             self.group.trace(f"{self.rank} leaves: {reason}")
             self._leaving = True
             self.left_at = self.now
+            self.leave_short_way()
             self.replica.leave(reason)
 
     def close(self) -> None:
@@ -217,7 +230,7 @@ class Node(Process):
 
     # --- how calls end ------------------------------------------------------------
 
-    def _deliver(self, key: Key, payload: Payload | None) -> None:
+    def deliver(self, key: Key, payload: Payload | None) -> None:
         step = self.group.plan.steps[self._calls[key]]
         value = read(step, payload)
         if isinstance(step, Regroup):
@@ -258,6 +271,7 @@ class Node(Process):
             self.group.clock.after(TICK, self.tick)
 
     def step(self) -> None:
+        self.leave_short_way()
         self.replica.tick(self.now)
         if not self.joined and self.now > self.born_at + JOIN_LIMIT:
             self.leave("the group is not complete")
@@ -289,7 +303,7 @@ class Node(Process):
     def inform(self, instruction: ReplicaInstruction) -> None:
         """Take in what the machine says to its program."""
         if isinstance(instruction, Deliver):
-            self._deliver((instruction.group, instruction.seq), instruction.payload)
+            self.deliver((instruction.group, instruction.seq), instruction.payload)
         elif isinstance(instruction, Fail):
             self._ended((instruction.group, instruction.seq), instruction.error)
         elif isinstance(instruction, Joined):

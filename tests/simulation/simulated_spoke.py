@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulation.simulated_network import Direction
-from simulation.simulated_node import Node, freeze
+from simulation.simulated_node import Key, Node, freeze
 
 from zcoll.protocol.events import Send
 from zcoll.protocol.link import Link
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simulation.simulated_hub import Hub
     from simulation.simulated_network import Frames
 
-    from zcoll.protocol.events import Peer
+    from zcoll.protocol.events import Contribution, Peer
 
 RETRY = 0.1  # virtual seconds between attempts to connect
 
@@ -38,6 +38,7 @@ class Spoke(Node):
         self._hub: Hub | None = None
         self._up: Direction | None = None
         self._down: Direction | None = None
+        self._short: Key | None = None  # the call that goes the short way
 
     def connect(self) -> None:
         """Get a connection, now or as soon as it can be had."""
@@ -107,10 +108,35 @@ class Spoke(Node):
         self.group.passes(self.rank, message.kind)
         if self.running:
             self.group.trace(f"{self.rank} <- {message}")
-            self.replica.receive(message, self.now)
+            if not self._end_short_way(frames):
+                self.replica.receive(message, self.now)
             self.pump()
         else:
             self.arrive(frames)
+
+    def go_short_way(self, made: Contribution, key: Key) -> bool:
+        message = self.replica.call_at_once(made)
+        if message is None:
+            return False
+        assert message.seq == key[1]
+        self._short = key
+        if self._up is not None:
+            self._up.send(freeze(message))
+        return True
+
+    def _end_short_way(self, frames: Frames) -> bool:
+        """Take the outcome of a call that has gone the short way, if this is it."""
+        if self._short is None:
+            return False
+        key, self._short = self._short, None
+        outcome = self.replica.end_at_once(key[0], list(frames), self.now)
+        if outcome is None:
+            return False
+        self.deliver(key, outcome if outcome.parts else None)
+        return True
+
+    def leave_short_way(self) -> None:
+        self._short = None
 
     def progress(self) -> int:
         """What grows as long as something is delivered."""

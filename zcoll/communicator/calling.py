@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll import codec
 from zcoll.callsite import call_site
-from zcoll.engine.engine import Request
 from zcoll.engine.functions import encode_function
+from zcoll.engine.request import Request
 from zcoll.errors import (
     ClosedError,
     CollectiveError,
     ConfigurationError,
     EncodeError,
 )
-from zcoll.futures import Future
 from zcoll.launchers.settings import check_timeout
 from zcoll.protocol.events import HUB, Contribution
 from zcoll.wire import MAX_TAG, Payload
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from zcoll.engine.alone import Alone
     from zcoll.engine.engine import Engine
+    from zcoll.futures import Future
     from zcoll.operations import Operation
 
     ReduceFn = Callable[[Any, Any], Any]
@@ -78,12 +78,17 @@ class Calling:
         """Make a call, and wait for its result."""
         limit = self._limit(timeout)
         refuse_inside_user_code(operation.name)
-        made = self._made(operation, value, tag, root, reduce_fn)
-        future = self._submit(made, reduce_fn, decode, keep=True)
+        request = self._request(operation, value, tag, root, reduce_fn, decode)
+        made = request.made
+        if made.payload is not None and self._own_rank == HUB:
+            made.payload.snapshot()
+        outcome = self._engine.call(request)
+        if outcome is not None:
+            return request.read(outcome)
         try:
-            return future.result(limit)
+            return request.future.result(limit)
         except BaseException:
-            if made.payload is not None and not future.done():
+            if made.payload is not None and not request.future.done():
                 # The call is still in flight, and the value is the caller's again.
                 self._engine.keep(made.payload)
             raise
@@ -98,17 +103,21 @@ class Calling:
         reduce_fn: ReduceFn | None = None,
     ) -> Future[Any]:
         """Make a call, and leave the waiting to the future."""
-        made = self._made(operation, value, tag, root, reduce_fn)
-        return self._submit(made, reduce_fn, None, keep=False)
+        request = self._request(operation, value, tag, root, reduce_fn, None)
+        if request.made.payload is not None:
+            request.made.payload.snapshot()
+        self._engine.submit(request, waits=False)
+        return request.future
 
-    def _made(
+    def _request(
         self,
         operation: Operation,
         value: Any,
         tag: str,
         root: int,
         reduce_fn: ReduceFn | None,
-    ) -> Contribution:
+        decode: Callable[[Payload], Any] | None,
+    ) -> Request:
         """Check, and encode so that an error has the caller's stack."""
         self._check(operation, tag, root, reduce_fn)
         made = Contribution(self._group, operation, int(root), tag, call_site(2), None)
@@ -121,7 +130,9 @@ class Calling:
                 made.error = self._encode_error(made, error)
         if self._equips and reduce_fn is not None:
             made.function = encode_function(reduce_fn, self._own_rank)
-        return made
+        if decode is None:
+            decode = self._decode_items if operation.many else self._decode
+        return Request(made, reduce_fn, decode, self._engine, self._name)
 
     def _check(
         self, operation: Operation, tag: str, root: int, reduce_fn: ReduceFn | None
@@ -177,23 +188,6 @@ class Calling:
         )
         error.__cause__ = cause
         return error
-
-    def _submit(
-        self,
-        made: Contribution,
-        reduce_fn: ReduceFn | None,
-        decode: Callable[[Payload], Any] | None,
-        *,
-        keep: bool,
-    ) -> Future[Any]:
-        if made.payload is not None and (self._own_rank == HUB or not keep):
-            made.payload.snapshot()
-        if decode is None:
-            many = made.operation.many
-            decode = self._decode_items if many else self._decode
-        future = Future(made, self._engine, decode, self._name)
-        self._engine.submit(Request(made, reduce_fn, future), waits=keep)
-        return future
 
     def _decode(self, payload: Payload) -> Any:
         return codec.decode(payload, self._engine.loads)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.codec import Loads
-    from zcoll.engine.engine import Request
+    from zcoll.engine.request import Request
     from zcoll.futures import Future
     from zcoll.protocol.events import Identity
     from zcoll.wire import Payload
@@ -60,6 +60,15 @@ class Alone:
     def pending(self, group: int) -> list[Future[Any]]:
         """The calls that have not ended: none."""
         return []
+
+    def call(self, request: Request) -> Payload | None:
+        """Make a call; it has ended when this returns, by its future.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        self.submit(request, waits=True)
+        return None
 
     def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call.

@@ -38,10 +38,17 @@ class Backlogs:
         Raises:
             BacklogError: There is none, and this thread must not wait.
         """
+        self._of(group).enter(group, name, check)
+
+    def enter_at_once(self, group: int) -> None:
+        """Take room for a call that is made already, for whoever drives."""
+        self._of(group).enter_at_once()
+
+    def _of(self, group: int) -> Backlog:
         backlog = self._groups.get(group)
         if backlog is None:
             backlog = self._groups.setdefault(group, Backlog(self._limit))
-        backlog.enter(group, name, check)
+        return backlog
 
     def leave(self, group: int) -> None:
         """A call in a group has ended."""
@@ -67,6 +74,7 @@ class Backlog:
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(limit):
             self._room.put(None)
+        self._owed = 0  # calls that are in flight without room
 
     def enter(self, group: int, name: str, check: Callable[[int], None]) -> None:
         """Take room for a call: :meth:`Backlogs.enter`."""
@@ -84,9 +92,19 @@ class Backlog:
                 return self._room.get(timeout=CHECK)
             check(group)
 
+    def enter_at_once(self) -> None:
+        """Take room for a call: :meth:`Backlogs.enter_at_once`."""
+        try:
+            self._room.get_nowait()
+        except queue.Empty:  # other threads were faster
+            self._owed += 1
+
     def leave(self) -> None:
-        """A call has ended."""
-        self._room.put(None)
+        """A call has ended; only whoever drives says so."""
+        if self._owed:
+            self._owed -= 1
+        else:
+            self._room.put(None)
 
 
 def _runs_event_loop() -> bool:

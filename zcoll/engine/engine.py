@@ -12,13 +12,13 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.backlog import Backlogs
 from zcoll.engine.functions import encode_function
 from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
+from zcoll.engine.shield import Woken, shield
 from zcoll.engine.stalls import Stalls, main_thread
 from zcoll.errors import (
     ClosedError,
@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.codec import Loads
+    from zcoll.engine.request import Request
+    from zcoll.engine.shield import NoShield, Shield
     from zcoll.errors import CollectiveTimeoutError
     from zcoll.futures import Future
     from zcoll.launchers.settings import Liveness
-    from zcoll.protocol.events import Contribution, Identity
+    from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.wire import Payload
@@ -58,19 +60,23 @@ Key = tuple[int, int]  # a call: its group, and its number there
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
 
-@dataclass(slots=True)
-class Request:
-    """A call on its way from the program to the loop thread.
+class Overtaken(Exception):  # noqa: N818 - it is no error
+    """Another thread has taken the wheel meanwhile."""
+
+
+class Interrupted(BaseException):
+    """A signal's handler has raised this in the program's own code.
+
+    Args:
+        error: What it has raised.
 
     Attributes:
-        made: This replica's part; an error in it is caused by what the value raised.
-        reduce_fn: The reduce function, if the operation folds.
-        future: What the program waits on.
+        error: As given.
     """
 
-    made: Contribution
-    reduce_fn: Callable[[Any, Any], Any] | None
-    future: Future[Any]
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Engine(Loop):
@@ -124,6 +130,68 @@ class Engine(Loop):
 
     # --- for the program's threads ----------------------------------------
 
+    def call(self, request: Request) -> Payload | None:
+        """Make a call for which this thread waits.
+
+        Nearly every call goes the short way: it is over when this returns. What takes
+        longer, and whatever is unusual, goes the long way, with a future.
+
+        Returns:
+            The outcome, which has no parts if there is no value; or None: the request
+            has a future now.
+
+        Raises:
+            ClosedError: This replica has left, or the process is a fork.
+        """
+        outcome = None
+        try:
+            with shield() as guard, contextlib.suppress(Woken):
+                outcome = self._try_short_way(request, guard)
+        except BaseException as error:  # a signal's handler has raised it
+            if outcome is None and not request.begun:
+                self.submit(request, waits=False)
+            if isinstance(error, Interrupted):
+                raise error.error from None
+            raise
+        if outcome is None and not request.begun:
+            self.submit(request, waits=True)
+        return outcome
+
+    def _try_short_way(
+        self, request: Request, guard: Shield | NoShield
+    ) -> Payload | None:
+        if self._inbox or not self._take_wheel(request.made.group):
+            return None
+        holds = True
+        try:
+            now = time.monotonic()
+            if now < self._tick_at:  # else the long way does what is due
+                self._active_at = now
+                return self._go_short_way(request, guard)
+        except Overtaken:
+            holds = False
+        except Exception as broken:
+            self._broken = broken
+        finally:
+            if holds:
+                self._leave_wheel()
+        return None
+
+    def _go_short_way(
+        self, request: Request, guard: Shield | NoShield
+    ) -> Payload | None:
+        """Make a call and wait for its outcome, if nothing else is to be done.
+
+        Returns:
+            The outcome; or None: the call has a future, or has not been made.
+
+        Raises:
+            Woken: A signal has come.
+            Interrupted: So it has, in the program's own code.
+            Overtaken: The wheel is somebody else's; the call has not been made.
+        """
+        raise NotImplementedError
+
     def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.
 
@@ -135,14 +203,14 @@ class Engine(Loop):
             ClosedError: This replica has left, or the process is a fork.
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
-        made = request.made
+        made, future = request.made, request.future
         self._check_group(made.group)
         self._backlogs.enter(made.group, made.operation.name, self._check_group)
         self._inbox.append(lambda: self._take_call(request))
         if not waits:
             self._announce()
         if self._ended:
-            self._fail_late(request.future)
+            self._fail_late(future)
 
     def abort(self, reason: str) -> None:
         """End the group on every replica."""
@@ -328,15 +396,20 @@ class Engine(Loop):
             ClosedError: This replica has left the group before.
         """
         self._active_at = time.monotonic()
+        seq = self._replica.calling.call(request.made)
+        self._keep_track(request, seq)
+        return seq
+
+    def _keep_track(self, request: Request, seq: int) -> None:
+        """A call has its number: its future ends when it does."""
         made = request.made
-        seq = request.future.seq = self._replica.calling.call(made)
+        request.future.seq = seq
         key = (made.group, seq)
         self._futures[key] = request.future
         if made.error is not None:
             self._causes[key] = made.error.__cause__
         if request.reduce_fn is not None:
             self._reduce_fns[key] = request.reduce_fn
-        return seq
 
     def _inform(self, instruction: object, now: float) -> None:
         """Pass what the replica's machine says on to the program."""

@@ -14,7 +14,7 @@ from zcoll.wire import EMPTY, Payload
 from zcoll.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from zcoll.codec import Loads
     from zcoll.errors import CollectiveError
@@ -140,6 +140,29 @@ class Folder:
             worker = self._workers[group] = Worker("zcoll-fold")
         worker.submit(job)
 
+    def is_quick(self, reduce_fn: ReduceFn | None) -> bool:
+        """Whether a function is known to have been quick the last time."""
+        return reduce_fn is not None and self._quick.get(_code(reduce_fn), False)
+
+    def fold_at_once(
+        self, folding: Folding, operands: Iterable[Payload], reduce_fn: ReduceFn
+    ) -> list[Payload] | None:
+        """Fold all operands of a call: this is the program's code.
+
+        Returns:
+            The results; None if something is wrong, of which :meth:`fold` says what.
+        """
+        began = time.perf_counter()
+        try:
+            reduction = _KINDS[folding](reduce_fn)
+            for operand in operands:
+                reduction.add(codec.decode(operand, self._loads))
+            results = reduction.results()
+        except BaseException:  # that of a signal's handler is known to who has asked
+            return None
+        self._note(reduce_fn, time.perf_counter() - began)
+        return results
+
     def is_brief(self, fold: events.Fold, reduce_fn: ReduceFn | None) -> bool:
         """Whether a fold may be done by who waits for it, without a hand-over.
 
@@ -150,8 +173,7 @@ class Folder:
             return False
         # Who sends chunks has told their sizes; only rank 0 sends none.
         small = not fold.call.sizes and fold.operands[0][1].inline
-        known = reduce_fn is not None and self._quick.get(_code(reduce_fn), False)
-        return small and known
+        return small and self.is_quick(reduce_fn)
 
     def release(self, group: int) -> None:
         """A group has no more calls."""

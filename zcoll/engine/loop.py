@@ -253,6 +253,14 @@ class Loop:
         elif self._resting:
             self._calls.put(False)
 
+    def _lend_wheel(self) -> None:
+        """Give it up for a moment: the loop thread takes it only if that is long."""
+        self._host = None
+        self._turns += 1
+        self._wheel.release()
+        if self._resting:
+            self._calls.put(False)
+
     # --- the loop thread --------------------------------------------------
 
     def _run(self) -> None:

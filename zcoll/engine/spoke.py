@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.engine import Engine
 from zcoll.engine.lookout import Lookout
+from zcoll.engine.loop import LANES
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
 from zcoll.transport.lane.replica import ReplicaLane
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
+    from zcoll.engine.request import Request
+    from zcoll.engine.shield import NoShield, Shield
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
+    from zcoll.wire import Buffer, Message, Payload
 
 MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
 GIVEN_UP = 0.1  # seconds after a connection's end in which libzmq says it tries again
@@ -60,6 +64,7 @@ class Spoke(Engine):
         self._lookout = Lookout(self._lane, identity.num_replicas)
         self._register(dealer.socket)
         self._register(dealer.monitor)
+        self._usual = LANES | {dealer.socket}  # what a call that goes well waits for
 
     @property
     def waiting_for(self) -> list[int]:
@@ -93,22 +98,81 @@ class Spoke(Engine):
 
     def _receive_messages(self, most: int, socket: bool, now: float) -> None:
         for frames in self._lane.receive(most, socket=socket):
-            try:
-                message = parse(frames)
-            except ProtocolError as error:
-                self._replica.misled(error)
-                continue
-            self._replica.receive(message, now)
-            if message.kind is Kind.WELCOME:
-                self._lane.offer()
+            self._take_in(frames, now)
+
+    def _take_in(self, frames: list[Buffer], now: float) -> None:
+        try:
+            message = parse(frames)
+        except ProtocolError as error:
+            self._replica.misled(error)
+            return
+        self._replica.receive(message, now)
+        if message.kind is Kind.WELCOME:
+            self._lane.offer()
+
+    # --- the short way of a call --------------------------------------------
+
+    def _go_short_way(
+        self, request: Request, guard: Shield | NoShield
+    ) -> Payload | None:
+        message = self._replica.call_at_once(request.made)
+        if message is None:
+            return None
+        request.seq = message.seq
+        outcome = None
+        try:
+            self._send(message)
+            self._lane.ring()
+            while outcome is None and not request.begun:
+                outcome = self._await_outcome(request, guard)
+        finally:
+            if outcome is None and not request.begun:  # a signal has come
+                self._take_long_way(request)
+        return outcome
+
+    def _take_long_way(self, request: Request) -> None:
+        """From here on a call that has been made is as all others are."""
+        self._backlogs.enter_at_once(request.made.group)
+        self._keep_track(request, request.seq)
+
+    def _await_outcome(
+        self, request: Request, guard: Shield | NoShield
+    ) -> Payload | None:
+        """Sleep once: the outcome, if it has come; or the long way has begun."""
+        pause = self._tick_at - time.monotonic()
+        ready = self._sleep(pause, guard) if pause > 0 else frozenset()
+        if not ready <= self._usual or pause <= 0:
+            self._take_long_way(request)
+            self._act(ready)
+            return None
+        outcome = None
+        socket, now = self._dealer.socket in ready, time.monotonic()
+        try:
+            for frames in self._lane.receive(BATCH, socket=socket):
+                if outcome is None and not request.begun:
+                    group = request.made.group
+                    outcome = self._replica.end_at_once(group, frames, now)
+                    if outcome is not None:
+                        continue
+                    self._take_long_way(request)
+                self._take_in(frames, now)
+        except ProtocolError as error:
+            self._mislead(error)
+        if outcome is not None or request.begun:
+            self._obey(now)
+        return outcome
 
     def _mind_lane(self, act: Callable[[], object]) -> None:
         """Do something with the lane, whose memory rank 0 can write to."""
         try:
             act()
         except ProtocolError as error:
-            self._lane.drop()
-            self._replica.misled(error)
+            self._mislead(error)
+
+    def _mislead(self, error: ProtocolError) -> None:
+        """What stands in the lane's memory makes no sense."""
+        self._lane.drop()
+        self._replica.misled(error)
 
     def _apply(self, event: Event, now: float) -> None:
         self._broken_at = None
@@ -143,11 +207,16 @@ class Spoke(Engine):
         while instructions := self._replica.take():
             for instruction in instructions:
                 if isinstance(instruction, Send):
-                    # What is not sent here is sent again after the reconnect.
-                    message = instruction.message
-                    self._mind_lane(functools.partial(self._lane.send, message))
+                    self._send(instruction.message)
                 else:
                     self._inform(instruction, now)
+
+    def _send(self, message: Message) -> None:
+        # What is not sent here is sent again after the reconnect.
+        try:
+            self._lane.send(message)
+        except ProtocolError as error:
+            self._mislead(error)
 
     def _is_busy(self) -> bool:
         return self._replica.busy or super()._is_busy()

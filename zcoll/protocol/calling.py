@@ -10,12 +10,26 @@ from zcoll.operations import by_code
 from zcoll.protocol.events import WORLD, Deliver, Fail, TellFunction
 from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.pending import Pending
-from zcoll.wire import Flag, Kind, Message, pack_fields, parse_fields
+from zcoll.wire import (
+    EMPTY,
+    Flag,
+    Kind,
+    Message,
+    Payload,
+    pack_fields,
+    parse_fields,
+)
 
 if TYPE_CHECKING:
     from zcoll.protocol.events import Contribution, ReplicaInstruction
     from zcoll.protocol.link import Link
-    from zcoll.wire import Buffer, Payload
+    from zcoll.wire import Buffer, Small
+
+# What rank 0 sends of calls.
+OF_CALLS = (
+    *(Kind.OUTCOME, Kind.CHUNK, Kind.GRANT, Kind.FAILURE, Kind.ACTIVE, Kind.FETCH),
+    Kind.OVER,
+)
 
 
 class Calling:
@@ -55,15 +69,10 @@ class Calling:
         if over is not None:
             self._out.append(Fail(made.group, seq, over))
             return seq
-        message = Message(
-            Kind.CONTRIBUTE,
-            operation=made.operation.code,
-            root=made.root,
-            group=made.group,
-            seq=seq,
-            site=made.site,
-            tag=made.tag,
-        )
+        # fmt: off
+        message = Message(Kind.CONTRIBUTE, made.operation.code, root=made.root,
+                          group=made.group, seq=seq, site=made.site, tag=made.tag)
+        # fmt: on
         if made.error is not None:
             made.error.seq, made.error.group = seq, pending.name
             message.flags = Flag.POISONED
@@ -75,6 +84,63 @@ class Calling:
         if made.function is not None:
             self.equip(made.group, seq, made.function)
         return seq
+
+    def call_at_once(self, made: Contribution) -> Message | None:
+        """Make the next call of a group, if it is small and nothing else goes on there.
+
+        Returns:
+            The message, which the caller puts on the wire; None if it must be made by
+            :meth:`call`.
+        """
+        pending, payload = self._groups.get(made.group), made.payload
+        if (
+            pending is None
+            or not pending.quiet
+            or not (payload is None or payload.inline)
+            or made.error is not None
+            or made.function is not None
+            or made.operation.ends
+            or made.operation.makes is not None
+        ):
+            return None
+        seq = pending.seq + 1
+        # fmt: off
+        message = Message(Kind.CONTRIBUTE, made.operation.code, root=made.root,
+                          group=made.group, seq=seq, site=made.site, tag=made.tag)
+        # fmt: on
+        if payload is not None:
+            message.body = payload.parts[0]
+        if not self._link.send_at_once(message):
+            return None
+        pending.seq = seq
+        pending.add(seq, made.operation, made.site)
+        return message
+
+    def end_at_once(self, group: int, fields: Small) -> Payload | None:
+        """Take in an outcome, if it is that of the call of :meth:`call_at_once`.
+
+        Returns:
+            The outcome; None if it is another one's, and nothing has been changed.
+        """
+        _, _, _, of, seq, number, ack, _, _, body = fields
+        pending = self._groups[group]
+        if of != group or seq != pending.seq or not self._link.expects(number, ack):
+            return None
+        self._link.take(number, ack)
+        pending.decide(seq)
+        return Payload([body], True) if body else EMPTY
+
+    def quiet(self, group: int) -> bool:
+        """Whether all calls of a group have ended, and more may be made."""
+        pending = self._groups.get(group)
+        return pending is not None and pending.quiet
+
+    def concluded(self, made: Contribution) -> None:
+        """Rank 0's own call has been made and has ended; see ``gathering``."""
+        pending = self._groups[made.group]
+        pending.seq += 1
+        pending.add(pending.seq, made.operation, made.site)
+        pending.decide(pending.seq)
 
     def equip(self, group: int, seq: int, function: Buffer | CollectiveError) -> None:
         """Send the pickled reduce function of a call, or why it cannot be sent."""
@@ -130,16 +196,11 @@ class Calling:
 
     # --- what arrives -----------------------------------------------------
 
-    def receive(self, message: Message) -> bool:
-        """Take in what rank 0 says of calls; tell whether it was that."""
-        if message.kind not in _ABOUT_CALLS:
-            return False
+    def receive(self, message: Message) -> None:
+        """Take in what rank 0 says of calls: one of ``OF_CALLS``."""
         pending = self._groups.get(message.group)
-        if pending is not None:  # else this replica has released the group
-            self._receive(pending, message)
-        return True
-
-    def _receive(self, pending: Pending, message: Message) -> None:
+        if pending is None:
+            return  # this replica has released the group
         kind, seq = message.kind, message.seq
         if kind is Kind.OUTCOME:
             self._take_outcome(pending, message)
@@ -172,7 +233,7 @@ class Calling:
     def _deliver(self, pending: Pending, seq: int, payload: Payload | None) -> None:
         value = payload if payload is not None and payload.parts else None
         if value is not None and pending.makes_groups(seq):
-            self._begin(parse_fields(value.parts[0]))
+            self._begin(parse_fields(value.parts[0]))  # it may make no sense
         if pending.decide(seq) is not None:
             self._out.append(Deliver(pending.group, seq, value))
             self._forget(pending)
@@ -222,12 +283,6 @@ class Calling:
         """Keep nothing of a group that is released, once its calls have ended."""
         if pending.closed and not pending:
             self._groups.pop(pending.group, None)
-
-
-_ABOUT_CALLS = (
-    *(Kind.OUTCOME, Kind.CHUNK, Kind.GRANT, Kind.FAILURE, Kind.ACTIVE, Kind.FETCH),
-    Kind.OVER,
-)
 
 
 def read_group(fields: dict[str, Any]) -> tuple[int | None, str, list[int]]:

@@ -7,6 +7,7 @@ replicas that call different things are told apart before a payload is looked at
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from zcoll import bundle
@@ -23,7 +24,7 @@ from zcoll.protocol.steps import Call, Decide, End, Fetch, FoldNext
 from zcoll.wire import Flag, Message, parse_fields, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from zcoll.errors import MismatchError
     from zcoll.protocol.steps import Step
@@ -59,7 +60,7 @@ class Calls:
 
     # --- arrivals ---------------------------------------------------------
 
-    def contribute(self, rank: int, message: Message) -> Iterator[Step]:
+    def contribute(self, rank: int, message: Message) -> Iterable[Step]:
         """A replica's part of a call has arrived, or its header ahead of chunks.
 
         Raises:
@@ -69,32 +70,39 @@ class Calls:
         operation = by_code(message.operation)
         if operation.rooted and root >= len(self.roll.ranks):
             raise ProtocolError(f"root {root} is not in the group")
-        self.roll.note(rank, operation, message)
+        self.roll.note(rank, seq, operation, root, message.tag, message.site)
         if self.limit is not None and seq > self.limit:
-            return
+            return ()
         call = self._open.get(seq)
         if call is None:
             call = self._open[seq] = self._begin(operation, message)
-        elif (call.operation, call.root, call.tag) != (operation, root, message.tag):
+        elif (
+            call.operation is not operation
+            or call.root != root
+            or call.tag != message.tag
+        ):
             waiting = [r for r in self.roll.missing(seq) if r != rank]
             self.mismatch = mismatch(call, rank, message, waiting, self.name)
-            yield from self.end(self.mismatch, seq - 1)
-            return
+            return self.end(self.mismatch, seq - 1)
         call.sites[rank] = message.site
         self._take(call, rank, message)
         if rank != HUB and call.contributors[:1] == [rank]:
-            yield from self._fetch(call)
-        if len(call.sites) >= call.expected or self._grants.waiting:
-            yield from self._advance()
+            return chain(self._fetch(call), self._advance())
+        if len(call.sites) < call.expected and not self._grants.waiting:
+            return ()  # as for all but the last replica
+        return self._advance()
 
     def _begin(self, operation: Operation, message: Message) -> Call:
         expected = self.roll.expected(message.seq)
-        contributors = operation.contributors(expected, self._root(message.root))
-        return Call(
-            *(message.seq, operation, message.root, message.tag),
-            expected=len(expected),
-            contributors=contributors,
-        )
+        if operation.source is Who.EVERYBODY:
+            contributors = list(expected)
+        else:
+            root = self._root(message.root)
+            contributors = operation.contributors(expected, root)
+        # fmt: off
+        return Call(message.seq, operation, message.root, message.tag,
+                    len(expected), contributors)
+        # fmt: on
 
     def _root(self, root: int) -> int:
         """A root's rank in the world."""
@@ -103,7 +111,9 @@ class Calls:
     def _take(self, call: Call, rank: int, message: Message) -> None:
         if message.flags & Flag.POISONED:
             call.errors[rank] = _read_error(message)
-        elif not call.operation.contributes(rank, self._root(call.root)):
+        elif (
+            call.operation.source is not Who.EVERYBODY and rank not in call.contributors
+        ):
             return
         elif message.payload is not None:
             self._keep(call, rank, message.payload)
@@ -254,11 +264,11 @@ class Calls:
         if call.contributors[0] != HUB and call.function is None:
             return None
         operands = []
+        payloads = call.payloads
         for rank in call.contributors[call.folded :]:
-            payload = call.payloads.pop(rank, None)
-            if payload is None:
+            if rank not in payloads:
                 break
-            operands.append((rank, payload))
+            operands.append((rank, payloads.pop(rank)))
         if not operands:
             return None
         call.folded += len(operands)
@@ -313,6 +323,17 @@ class Calls:
     def open(self) -> bool:
         """Whether a call has begun that is not over."""
         return bool(self._open)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether everybody has made the same calls, and all of them are over."""
+        roll = self.roll
+        return not (self._open or roll.left or roll.closed) and self.limit is None
+
+    def conclude(self, seq: int) -> None:
+        """The next call has been made and decided all at once; see ``gathering``."""
+        assert seq == self.decided + 1
+        self.decided = seq
 
     def pending(self, seq: int | None = None) -> Call | None:
         """This call if it is open, or the first open one."""

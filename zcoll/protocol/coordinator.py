@@ -24,7 +24,7 @@ from zcoll.protocol.reports import Reports
 from zcoll.wire import Kind, Message, OtherVersionError, pack_fields, parse_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from zcoll.errors import CollectiveError
     from zcoll.protocol.events import Identity, Peer, Timing
@@ -42,6 +42,7 @@ class Coordinator:
         timing: The times.
 
     Attributes:
+        session: As given.
         ways: What the messages to each connection go by, as PONG tells it: the
             engine knows.
     """
@@ -50,13 +51,13 @@ class Coordinator:
         self.membership = Membership(own, session, job, timing)
         self.ways: Mapping[Peer, str] = {}
         self._received = 0  # messages that were new
-        self._session = session
+        self.session = session
         self._out: list[CoordinatorInstruction] = [
             Send(Message(Kind.WELCOME, session=session), LOCAL)
         ]
         self._announced = False
         self._ticked: float | None = None
-        self.decisions = Decisions(self.membership, self._post, self._out)
+        self.decisions = Decisions(self.membership, self.post, self._out)
         self.reports = Reports(self.membership, self.decisions.groups, self._tell)
         self._farewell: ReplicaExitedError | None = None  # once rank 0 leaves
         self._active: set[int] = set()  # ranks whose links may have something to send
@@ -81,16 +82,20 @@ class Coordinator:
         return out
 
     def _transmit(self) -> None:
+        members, session, out = self.membership.members, self.session, self._out
         for rank in sorted(self._active):
-            member = self.membership.members[rank]
-            if member.peer is not None and not member.link.silent:
-                for message in member.link.transmit():
-                    message.session = self._session
-                    self._out.append(Send(message, member.peer))
-            (self._owed.add if member.link.owes_payloads else self._owed.discard)(rank)
+            link, peer = members[rank].link, members[rank].peer
+            if peer is not None:
+                for message in link.transmit():
+                    message.session = session
+                    out.append(Send(message, peer))
+            if link.owes_payloads:
+                self._owed.add(rank)
+            elif self._owed:
+                self._owed.discard(rank)
         self._active.clear()
 
-    def _post(self, member: Member, message: Message) -> None:
+    def post(self, member: Member, message: Message) -> None:
         """Queue a numbered message for a member that is there."""
         if member.state is State.PRESENT:
             member.link.send(message)
@@ -99,7 +104,7 @@ class Coordinator:
     def _tell(self, member: Member, message: Message) -> None:
         """Send a message that may get lost."""
         if member.peer is not None:
-            message.session, message.ack = self._session, member.link.received
+            message.session, message.ack = self.session, member.link.received
             self._out.append(Send(message, member.peer))
 
     # --- what arrives -----------------------------------------------------
@@ -107,7 +112,8 @@ class Coordinator:
     def receive(self, peer: Peer, message: Message, now: float) -> None:
         """A message has come from a peer that knows the secret."""
         try:
-            self._receive(peer, message, now)
+            if message.number or not self._greet(peer, message, now):
+                self._receive(peer, message, now)
         except ProtocolError as error:
             self.misbehaved(peer, error)
 
@@ -127,8 +133,6 @@ class Coordinator:
             self._lose(member, f"sent a message that makes no sense: {error}")
 
     def _receive(self, peer: Peer, message: Message, now: float) -> None:
-        if not message.number and self._greet(peer, message, now):
-            return
         member = self.membership.by_peer(peer)
         if member is None or member.state is not State.PRESENT:
             if (
@@ -138,17 +142,22 @@ class Coordinator:
                 reject = Message(Kind.REJECT, body=pack_fields(fields))
                 self._out.append(Send(reject, peer))
             return
-        if message.session != self._session and peer != LOCAL:
+        if message.session != self.session and peer != LOCAL:
             return
         member.heard = now
         if member.contested is not None:
             self.membership.settle(member, now)
             self.announce()
-        if message.number or message.kind is Kind.ACK:
+        kind, link = message.kind, member.link
+        if message.number or kind is Kind.ACK:
             self._received += 1
-        if member.link.accept(message):
-            self._handle(member, message, now)
-        if not member.link.silent:
+        if link.accept(message):
+            # A call would count for whoever comes instead of one that is forgotten.
+            if kind in OF_CALLS and (self.membership.complete or peer == LOCAL):
+                self.decisions.receive(member, message)
+            else:
+                self._handle(member, message, now)
+        if not link.silent:
             self._active.add(member.rank)
 
     def _greet(self, peer: Peer, message: Message, now: float) -> bool:
@@ -164,11 +173,8 @@ class Coordinator:
     def _handle(self, member: Member, message: Message, now: float) -> None:
         kind = message.kind
         if kind in OF_CALLS:
-            # It would count for whoever comes instead of one that is forgotten.
-            if member.rank and not self.membership.complete:
-                raise ProtocolError("a call before the group is complete")
-            self.decisions.receive(member, message)
-        elif kind is Kind.BEACON:
+            raise ProtocolError("a call before the group is complete")
+        if kind is Kind.BEACON:
             self._tell(member, Message(Kind.BEACON))
         elif kind is Kind.QUERY:
             self.reports.ask(member.rank, message.group, message.seq, now)
@@ -194,7 +200,12 @@ class Coordinator:
         self._announced = True
         body = pack_fields({"replicas": self.membership.table()})
         for member in self.membership.members:
-            self._post(member, Message(Kind.READY, body=body))
+            self.post(member, Message(Kind.READY, body=body))
+
+    def concluded(self, group: int, ranks: Sequence[int]) -> None:
+        """These have made a call and it is decided; see ``gathering``."""
+        self._received += len(ranks)
+        self.decisions.concluded(group, ranks)
 
     def folded(
         self,

@@ -61,16 +61,15 @@ class Decisions:
             ProtocolError: It has no place in its group.
         """
         calls = self.groups.of(member.rank, message)
-        if calls is not None:
-            self._receive(member, calls, message)
-        else:  # nobody will grant the chunks of a call in a group that is forgotten
+        if calls is None:
+            # Nobody will grant the chunks of a call in a group that is forgotten.
             member.link.discard(message.group, message.seq)
-
-    def _receive(self, member: Member, calls: Calls, message: Message) -> None:
-        """Take in what a member says of its calls in a group."""
+            return
         kind, rank, group = message.kind, member.rank, message.group
         if kind is Kind.CONTRIBUTE:
-            self._carry_out(group, calls, calls.contribute(rank, message))
+            steps = calls.contribute(rank, message)
+            if steps:
+                self._carry_out(group, calls, steps)
             if calls.limit is not None:  # it may have come too late to count
                 member.link.discard_after(group, calls.limit)
         elif kind is Kind.CHUNK:
@@ -84,6 +83,11 @@ class Decisions:
         else:
             reason = str(parse_fields(message.body).get("reason") or "")
             self._close(member, group, calls, reason)
+
+    def concluded(self, group: int, ranks: Iterable[int]) -> None:
+        """These have made a call of a group, and it is decided."""
+        self.progress += 1
+        self.groups.called(group, ranks)
 
     def folded(
         self,
@@ -115,7 +119,8 @@ class Decisions:
                 kind = Kind.GRANT if isinstance(step, Grant) else Kind.FETCH
                 member = self._membership.members[step.rank]
                 self._post(member, Message(kind, group=group, seq=step.seq))
-        self._release(group, calls)
+        if calls.torn_down or calls.roll.closed:
+            self._release(group, calls)
 
     def _decide(self, group: int, calls: Calls, step: Decide) -> None:
         operation, seq = step.call.operation, step.call.seq
@@ -125,8 +130,9 @@ class Decisions:
             made = self._make_groups(group, calls, step)
         if operation.ends:
             self._end_below(group, calls, seq)
+        left = {} if operation.ends else calls.roll.left
         for rank in calls.roll.ranks:
-            if calls.roll.left.get(rank, seq) >= seq or operation.ends:
+            if not left or left.get(rank, seq) >= seq:
                 self._deliver(self._membership.members[rank], group, step)
         if operation.ends:
             self._membership.closing |= group == WORLD
@@ -135,20 +141,21 @@ class Decisions:
 
     def _deliver(self, member: Member, group: int, step: Decide) -> None:
         """Tell a member how a call has ended."""
-        seq, error = step.call.seq, step.error
-        member.link.discard(group, seq)
+        call, error = step.call, step.error
+        member.link.discard(group, call.seq)
         if step.active is not None:
             body = pack_fields({"active": step.active})
-            self._post(member, Message(Kind.ACTIVE, group=group, seq=seq, body=body))
-        message = Message(
-            Kind.OUTCOME if error is None else Kind.FAILURE,
-            operation=step.call.operation.code,
-            group=group,
-            seq=seq,
-        )
+            news = Message(Kind.ACTIVE, group=group, seq=call.seq, body=body)
+            self._post(member, news)
         if error is None:
+            message = Message(
+                Kind.OUTCOME, call.operation.code, group=group, seq=call.seq
+            )
             message.payload = step.outcome.of(member.rank)
         else:
+            message = Message(
+                Kind.FAILURE, call.operation.code, group=group, seq=call.seq
+            )
             message.body = pack_fields(to_fields(error))
         self._post(member, message)
 

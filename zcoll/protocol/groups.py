@@ -15,7 +15,7 @@ from zcoll.protocol.events import WORLD
 from zcoll.wire import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from zcoll.protocol.plans import Plan
     from zcoll.wire import Message
@@ -57,6 +57,10 @@ class Groups:
         if message.kind is Kind.CONTRIBUTE:
             self._latest[rank] = message.group
         return calls
+
+    def called(self, group: int, ranks: Iterable[int]) -> None:
+        """These have made a call in a group."""
+        self._latest.update(dict.fromkeys(ranks, group))
 
     def find(self, group: int) -> Calls | None:
         """The calls of a group, unless it is forgotten."""

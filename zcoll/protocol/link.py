@@ -22,7 +22,7 @@ from zcoll.protocol.chunks import Assembly, Key, Sending
 from zcoll.wire import Flag, Kind, Message, Payload, pack_sizes, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
 WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
@@ -46,6 +46,7 @@ class Link:
         self._unacked: deque[Message] = deque()  # sent and kept
         self._replay: deque[Message] = deque()  # to be sent once more
         self._sent = 0  # the last number given out
+        self._acknowledged = 0  # the last one that the other end is known to have
         self._in_flight = 0  # bytes of chunks in _unacked
         self._waiting: dict[Key, Sending] = {}  # for a grant
         self._sending: deque[Sending] = deque()
@@ -103,39 +104,54 @@ class Link:
     @property
     def silent(self) -> bool:
         """Whether nothing goes on the wire now."""
-        if not self._connected:
+        if self._queue or self._ack_due or self._replay:
+            return not self._connected
+        if not self._sending:  # as it nearly always is
             return True
-        chunks = self._sending and self._in_flight < WINDOW
-        return not (self._queue or self._ack_due or chunks or self._replay)
+        return not self._connected or self._in_flight >= WINDOW
 
-    def transmit(self) -> Iterator[Message]:
-        """Yield what must go on the wire now, in order."""
+    def transmit(self) -> Sequence[Message]:
+        """Give what must go on the wire now, in order."""
         if not self._connected:
-            return
-        while self._replay:
-            yield self._stamp(self._replay.popleft())
+            return ()
+        out: list[Message] = []
+        if self._replay:
+            out.extend(self._replay)
+            self._replay.clear()
         while self._queue:
-            yield self._number(self._queue.popleft())
+            out.append(self._number(self._queue.popleft()))
         while self._sending and self._in_flight < WINDOW:
             chunk = self._sending[0].next_chunk()
             if chunk is None:
                 self._sending.popleft()
             else:
                 self._in_flight += len(chunk.data or b"")
-                yield self._number(chunk)
-        if self._ack_due:
-            yield self._stamp(Message(Kind.ACK))
+                out.append(self._number(chunk))
+        if self._ack_due and not out:  # else what goes tells it
+            out.append(Message(Kind.ACK))
+        for message in out:
+            message.ack = self._received
+        if out:
+            self._unreported = 0
+            self._ack_due = False
+        return out
 
-    def _number(self, message: Message) -> Message:
-        self._sent += 1
-        message.number = self._sent
-        self._unacked.append(message)
-        return self._stamp(message)
+    def send_at_once(self, message: Message) -> bool:
+        """Number a message that needs no chunks, if nothing has to go before it.
 
-    def _stamp(self, message: Message) -> Message:
-        message.ack = self._received
+        Returns:
+            Whether it has a number now: then the caller puts it on the wire.
+        """
+        if self._queue or self._replay or not self._connected:
+            return False
+        self._number(message).ack = self._received
         self._unreported = 0
         self._ack_due = False
+        return True
+
+    def _number(self, message: Message) -> Message:
+        self._sent = message.number = self._sent + 1
+        self._unacked.append(message)
         return message
 
     # --- receiving --------------------------------------------------------
@@ -153,23 +169,35 @@ class Link:
         Raises:
             ProtocolError: It contradicts what came before.
         """
-        self.acknowledge(message.ack)
+        if message.ack > self._acknowledged:
+            self.acknowledge(message.ack)
         number, kind = message.number, message.kind
         if not number:
             return True
         if number != self._received + 1:
             return False  # seen already, or ahead of a replay that will bring it
         self._received = number
-        if kind is Kind.CHUNK:
+        if kind in _PAYLOADS and not message.flags:
+            if message.body:
+                message.payload = Payload([message.body], True)
+        elif kind is Kind.CHUNK:
             return self._join(message)
-        if message.flags & Flag.CHUNKED:
+        elif message.flags & Flag.CHUNKED:
             key = (message.group, message.seq)
             self._assembling[key] = Assembly(parse_sizes(message.body))
-        elif kind in _PAYLOADS and message.body and not message.flags:
-            message.payload = Payload([message.body], True)
         elif kind in _LAST:
             self._ack_due = True  # the other end waits for it
         return True
+
+    def expects(self, number: int, ack: int) -> bool:
+        """Whether a message would be new and in order, and says nothing impossible."""
+        return number == self._received + 1 and ack <= self._sent
+
+    def take(self, number: int, ack: int) -> None:
+        """Take in a message that is expected, and that the caller handles itself."""
+        self._received = number
+        if ack > self._acknowledged:
+            self.acknowledge(ack)
 
     def _join(self, chunk: Message) -> bool:
         """Add a chunk to its payload; tell whether that is complete."""
@@ -193,10 +221,11 @@ class Link:
         """
         if number > self._sent:
             raise ProtocolError(f"message {number} acknowledged of {self._sent} sent")
-        unacked = self._unacked
-        while unacked and unacked[0].number <= number:
-            data = unacked.popleft().data
-            self._in_flight -= 0 if data is None else len(data)
+        while self._acknowledged < number:  # what is kept has all numbers after it
+            self._acknowledged += 1
+            data = self._unacked.popleft().data
+            if data is not None:
+                self._in_flight -= len(data)
 
     # --- the connection ---------------------------------------------------
 
@@ -216,6 +245,7 @@ class Link:
         self.suspend()
         for kept in (self._queue, self._unacked, self._sending):
             kept.clear()
+        self._acknowledged = self._sent
         self._waiting.clear()
         self._assembling.clear()
         self._in_flight = 0
@@ -228,7 +258,7 @@ class Link:
     @property
     def acknowledged(self) -> int:
         """The last number that the other end is known to have."""
-        return self._unacked[0].number - 1 if self._unacked else self._sent
+        return self._acknowledged
 
     @property
     def owes_payloads(self) -> bool:
@@ -264,7 +294,8 @@ class LocalLink(Link):
         """Whether the other side has nothing to handle."""
         return not self._queue
 
-    def transmit(self) -> Iterator[Message]:
-        """Yield what the other side has to handle, in order."""
-        while self._queue:
-            yield self._queue.popleft()
+    def transmit(self) -> Sequence[Message]:
+        """Give what the other side has to handle, in order."""
+        out = list(self._queue)
+        self._queue.clear()
+        return out

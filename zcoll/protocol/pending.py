@@ -42,6 +42,11 @@ class Pending:
     def __len__(self) -> int:
         return len(self._calls)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether all calls have ended, and more may be made."""
+        return not (self._calls or self._over or self.left or self.closed)
+
     def add(self, seq: int, operation: Operation, site: str) -> None:
         """A call is on its way."""
         self._calls[seq] = (operation, site)

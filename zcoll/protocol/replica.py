@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError, RejectedError, ReplicaLostError
 from zcoll.protocol.admission import Admission
-from zcoll.protocol.calling import Calling
+from zcoll.protocol.calling import OF_CALLS, Calling
 from zcoll.protocol.events import (
     WORLD,
     Joined,
@@ -26,11 +26,12 @@ from zcoll.protocol.failures import shorten
 from zcoll.protocol.identities import read_table
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.reports import read_ranks, read_report
-from zcoll.wire import Kind, Message, pack_fields, parse_fields
+from zcoll.wire import Kind, Message, pack_fields, parse_fields, parse_small
 
 if TYPE_CHECKING:
-    from zcoll.protocol.events import Identity, Timing
+    from zcoll.protocol.events import Contribution, Identity, Timing
     from zcoll.protocol.link import Link
+    from zcoll.wire import Buffer, Payload
 
 
 class Phase(enum.Enum):
@@ -80,19 +81,51 @@ class Replica:
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
-        if not self._out:
-            return []
         out = self._out.copy()
-        self._out.clear()
+        if out:
+            self._out.clear()
         return out
 
     def _transmit(self) -> None:
+        rank, session = self.identity.rank, self._admission.session
         for message in self._link.transmit():
-            message.rank = self.identity.rank
-            message.session = self._admission.session
+            message.rank, message.session = rank, session
             self._out.append(Send(message))
 
     # --- what the program asks for ----------------------------------------
+
+    def is_quiet(self, group: int) -> bool:
+        """Whether nothing goes on, and the group's next call may be made."""
+        joined = self.phase is Phase.JOINED
+        silent = self._link.silent and not self._out
+        return joined and silent and self.calling.quiet(group)
+
+    def call_at_once(self, made: Contribution) -> Message | None:
+        """Make a call the short way, if it can go that way.
+
+        Returns:
+            The message to put on the wire; None if ``calling.call`` has to make it.
+        """
+        if self.phase is not Phase.JOINED or self._out:
+            return None
+        message = self.calling.call_at_once(made)
+        if message is not None:
+            message.rank, message.session = self.identity.rank, self._admission.session
+        return message
+
+    def end_at_once(
+        self, group: int, frames: list[Buffer], now: float
+    ) -> Payload | None:
+        """Take in a message, if it is the small outcome of that call.
+
+        Returns:
+            The outcome; None if it is anything else, and nothing has been changed.
+        """
+        fields = parse_small(frames, Kind.OUTCOME)
+        if fields is None or fields[2] != self._admission.session:
+            return None
+        self.heard = now
+        return self.calling.end_at_once(group, fields)
 
     def ask(self, group: int, seq: int) -> None:
         """Ask rank 0 who is missing in a call."""
@@ -218,20 +251,19 @@ class Replica:
         self._lose(f"it sent a message that makes no sense: {error}")
 
     def _receive(self, message: Message, now: float) -> None:
-        if message.kind is Kind.REJECT:
+        kind, session = message.kind, message.session
+        if kind is Kind.REJECT:
             self._rejected(parse_fields(message.body), now)
-        elif message.kind is Kind.WELCOME:
+        elif kind is Kind.WELCOME:
             self._admission.welcome(message)
-        elif message.session in (0, self._admission.session) and self._link.accept(
-            message
-        ):
-            self._handle(message)
-
-    def _handle(self, message: Message) -> None:
-        if self.calling.receive(message):
-            self._failed |= message.kind is Kind.OVER and message.group == WORLD
-        else:
-            self._handle_news(message)
+        elif session == self._admission.session or not session:
+            if not self._link.accept(message):
+                return
+            if kind in OF_CALLS:
+                self.calling.receive(message)
+                self._failed |= kind is Kind.OVER and message.group == WORLD
+            else:
+                self._handle_news(message)
 
     def _handle_news(self, message: Message) -> None:
         """Take in what rank 0 tells of the others."""

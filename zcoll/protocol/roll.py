@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
@@ -11,18 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zcoll.operations import Operation
-    from zcoll.wire import Message
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A member's last call."""
-
-    seq: int = 0
-    operation: Operation | None = None
-    root: int = 0
-    tag: str = ""
-    site: str = ""
+# A member's last call: its number, operation, root and tag, and where it was made.
+_Entry = tuple[int, "Operation | None", int, str, str]
+_NONE: _Entry = (0, None, 0, "", "")
 
 
 class Roll:
@@ -41,27 +33,27 @@ class Roll:
         self.ranks = list(ranks)
         self.left: dict[int, int] = {}
         self.closed: set[int] = set()
-        self._entries = {rank: _Entry() for rank in ranks}
+        self._entries = dict.fromkeys(ranks, _NONE)
         self._told = 0  # how many had left when it was told last
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._entries
 
-    def note(self, rank: int, operation: Operation, message: Message) -> None:
+    def note(
+        self, rank: int, seq: int, operation: Operation, root: int, tag: str, site: str
+    ) -> None:
         """A member has made its next call.
 
         Raises:
             ProtocolError: It is not the next one.
         """
-        entry = self._entries[rank]
-        if message.seq != entry.seq + 1 or rank in self.left:
-            raise ProtocolError(f"call {message.seq} of replica {rank} is out of order")
-        entry.seq, entry.operation, entry.root = message.seq, operation, message.root
-        entry.tag, entry.site = message.tag, message.site
+        if seq != self._entries[rank][0] + 1 or rank in self.left:
+            raise ProtocolError(f"call {seq} of replica {rank} is out of order")
+        self._entries[rank] = (seq, operation, root, tag, site)
 
     def last(self, rank: int) -> int:
         """The number of a member's last call."""
-        return self._entries[rank].seq
+        return self._entries[rank][0]
 
     def is_done(self, rank: int) -> bool:
         """Whether a member makes no more calls."""
@@ -74,12 +66,12 @@ class Roll:
             rank: The member's rank.
             name: The group's name; "" is the world.
         """
-        entry = self._entries.get(rank)
-        if entry is None or entry.operation is None:
+        seq, operation, root, tag, site = self._entries.get(rank, _NONE)
+        if operation is None:
             return "nothing yet"
-        text = f"{entry.operation.describe(entry.root, entry.tag)}, call {entry.seq}"
+        text = f"{operation.describe(root, tag)}, call {seq}"
         text += f" of group {name!r}" if name else ""
-        return f"{text} ({entry.site})" if entry.site else text
+        return f"{text} ({site})" if site else text
 
     def expected(self, seq: int) -> list[int]:
         """Who has to make this call, in the group's order."""
@@ -89,7 +81,7 @@ class Roll:
 
     def missing(self, seq: int) -> list[int]:
         """Who has not made this call, in the order of ranks in the world."""
-        late = (r for r in self.expected(seq) if self._entries[r].seq < seq)
+        late = (r for r in self.expected(seq) if self._entries[r][0] < seq)
         return sorted(late)
 
     def news(self, seq: int) -> list[int] | None:
