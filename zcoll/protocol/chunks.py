@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zcoll.errors import ProtocolError
-from zcoll.memory import Growing
+from zcoll.memory import Growing, copy_of
 from zcoll.wire import (
     CHUNK_SIZE,
     Buffer,
@@ -42,7 +42,7 @@ class Sending:
                     group=self.key[0],
                     seq=self.key[1],
                     body=place,
-                    data=data if self.payload.stable else bytes(data),
+                    data=data if self.payload.stable else copy_of(data),
                 )
             self.part += 1
             self.offset = 0
