@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zcoll.errors import ProtocolError
 
@@ -22,8 +21,7 @@ class Whereabouts(enum.Enum):
     THERE = "there"  # it was heard of, and has not said more
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(NamedTuple):
     """One replica that has not made a call, as rank 0 knows it.
 
     Attributes:
@@ -78,7 +76,7 @@ class Absence:
 
 def write_absence(absence: Absence) -> dict[str, Any]:
     """Turn an absence into fields for the wire."""
-    return {**asdict(absence), "state": absence.state.value}
+    return {**absence._asdict(), "state": absence.state.value}
 
 
 def read_absence(fields: Any) -> Absence:

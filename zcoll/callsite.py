@@ -5,15 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
 
-_LIBRARIES = tuple(
-    sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")
-)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -48,7 +44,15 @@ def program_site(frame: FrameType) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _is_library(path: str) -> bool:
-    return path.startswith((_PACKAGE, "<frozen ", *_LIBRARIES))
+    return path.startswith((_PACKAGE, "<frozen ", *_libraries()))
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    import sysconfig  # noqa: PLC0415 - only for reports
+
+    names = "stdlib", "purelib", "platlib"
+    return tuple(sysconfig.get_path(name) + os.sep for name in names)
 
 
 def is_own(frame: FrameType) -> bool:

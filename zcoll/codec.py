@@ -14,8 +14,6 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-import cloudpickle
-
 from zcoll import bundle, plain
 from zcoll.absent import ABSENT
 from zcoll.callsite import is_own
@@ -58,12 +56,18 @@ def encode(value: Any) -> Payload:
         Exception: Whatever pickling the value raises.
     """
     try:
-        return _dump(pickle.dumps, value)
+        return _dump(pickle, value)
     except _REFUSALS:
-        return _dump(cloudpickle.dumps, value)
+        return _dump(_cloudpickle(), value)
 
 
-def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
+def _cloudpickle() -> Any:
+    import cloudpickle  # noqa: PLC0415 - few jobs need it
+
+    return cloudpickle
+
+
+def _dump(library: Any, value: Any) -> Payload:
     buffers: list[Buffer] = []
     frozen = False
 
@@ -76,12 +80,11 @@ def _dump(dumps: Callable[..., bytes], value: Any) -> Payload:
         buffers.append(view)
         return False
 
-    stream = dumps(value, protocol=PROTOCOL, buffer_callback=keep_inside)
+    stream = library.dumps(value, protocol=PROTOCOL, buffer_callback=keep_inside)
     if frozen and "numpy" in sys.modules:
         buffers.clear()
-        pickler = pickle.Pickler if dumps is pickle.dumps else cloudpickle.Pickler
         file = io.BytesIO()
-        thawing = _thawing(pickler)
+        thawing = _thawing(library.Pickler)
         thawing(file, protocol=PROTOCOL, buffer_callback=keep_inside).dump(value)
         stream = file.getvalue()
     return Payload([stream, *buffers], not buffers)
@@ -126,7 +129,7 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
         Exception: Whatever unpickling raises.
     """
     stream, *rest = payload.parts
-    if not payload.owned:
+    if rest and not payload.owned:
         rest = [p if isinstance(p, bytearray) else copy_of(p) for p in rest]
     if loads is not None:
         return loads(stream, buffers=rest)
@@ -170,7 +173,7 @@ def encode_function(function: Callable[[Any, Any], Any]) -> bytes:
     try:
         return pickle.dumps(function, PROTOCOL)
     except _REFUSALS:
-        return bytes(cloudpickle.dumps(function, PROTOCOL))
+        return bytes(_cloudpickle().dumps(function, PROTOCOL))
 
 
 # All that a pickle of plain data in protocol 5 consists of.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from zcoll.communicator import Communicator
 from zcoll.engine import exits
 from zcoll.engine.engine import Engine
-from zcoll.engine.joining import join
 from zcoll.errors import AlreadyInitializedError, GroupError, NotInitializedError
 from zcoll.launchers.environment import read_settings
 from zcoll.reducer import default_reduce_fn
@@ -79,6 +78,8 @@ def connect(
         RejectedError: Rank 0 refused this replica: its rank is taken, for instance.
         AuthenticationError: The secrets differ, or only one side has one.
     """
+    from zcoll.engine.joining import join  # noqa: PLC0415 - only for those who join
+
     settings = read_settings(
         master_addr,
         master_port,

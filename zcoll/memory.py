@@ -9,11 +9,13 @@ to them; and larger ones are made of huge pages, where the system has these.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import sys
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SMALL = 128 * 1024  # bytes; below, the memory of Python itself is as quick
 LARGE = 4 * 1024 * 1024  # bytes; above, huge pages are, and leave little unused
@@ -23,7 +25,7 @@ _LINUX = sys.platform == "linux"  # elsewhere memory cannot grow where it is
 
 
 class Pool:
-    """Blocks of memory that are free.
+    """Blocks of memory that are free, while there are engines that may need them.
 
     Each is lent as the memory of a loan, an object that everything refers to which is
     made of it. When that is gone, the block is free again, whichever thread notices.
@@ -32,13 +34,23 @@ class Pool:
     def __init__(self) -> None:
         self._free: dict[int, deque[mmap.mmap]] = {}  # by size
         self._loans: dict[int, Any] = {}  # their classes, by size
+        self._users: set[object] = set()
         self._used = False  # since the last tick
         self._used_at = 0.0
         size = LARGE
         while size > SMALL:
-            free = self._free[size] = deque(maxlen=KEPT // size)
-            self._loans[size] = _make_kind(size, free)
+            self._free[size] = deque(maxlen=KEPT // size)
             size //= 2
+
+    def open(self, user: object) -> None:
+        """Somebody may need memory again and again, and tells the time."""
+        self._users.add(user)
+
+    def close(self, user: object) -> None:
+        """Somebody does not any more; without anybody, nothing is kept."""
+        self._users.discard(user)
+        if not self._users:
+            self._clear()
 
     def take(self, size: int) -> mmap.mmap:
         """Take a block for so many bytes, or for the first ones of more."""
@@ -55,19 +67,29 @@ class Pool:
 
     def lend(self, block: mmap.mmap) -> memoryview:
         """The memory of a block, which comes back by itself unless it is larger."""
-        if len(block) > LARGE:
+        size = len(block)
+        if size > LARGE:
             return memoryview(block)
-        loan = self._loans[len(block)].from_buffer(block)
+        if size not in self._loans:
+            self._loans[size] = _make_kind(size, self._give_back)
+        loan = self._loans[size].from_buffer(block)
         loan.block = block
         return memoryview(loan).cast("B")
+
+    def _give_back(self, loan: Any) -> None:
+        if self._users:
+            self._free[len(loan.block)].append(loan.block)
 
     def tick(self, now: float) -> None:
         """Time has passed: give back what has not been needed for long."""
         if self._used:
             self._used, self._used_at = False, now
         elif now - self._used_at >= IDLE:
-            for free in self._free.values():
-                free.clear()
+            self._clear()
+
+    def _clear(self) -> None:
+        for free in self._free.values():
+            free.clear()
 
     @property
     def free(self) -> int:
@@ -132,13 +154,14 @@ def _ask_for_huge_pages(block: mmap.mmap) -> None:
         block.madvise(mmap.MADV_HUGEPAGE)
 
 
-def _make_kind(size: int, free: deque[mmap.mmap]) -> Any:
+def _make_kind(size: int, give_back: Callable[[Any], None]) -> Any:
     """The class of the loans of blocks of one size."""
+    import ctypes  # noqa: PLC0415 - it takes 3 ms, and small values need none of it
 
-    def give_back(loan: Any) -> None:
-        free.append(loan.block)
+    def end(loan: Any) -> None:
+        give_back(loan)
 
-    fields = {"_type_": ctypes.c_ubyte, "_length_": size, "__del__": give_back}
+    fields = {"_type_": ctypes.c_ubyte, "_length_": size, "__del__": end}
     return type("Loan", (ctypes.Array,), fields)
 
 

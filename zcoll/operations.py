@@ -6,8 +6,7 @@ A new collective is one entry here, and a method that makes it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from zcoll.errors import ProtocolError
 
@@ -41,8 +40,7 @@ class Makes(enum.Enum):
     GROUP = "group"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One collective.
 
     Attributes:

@@ -14,7 +14,6 @@ import math
 import numbers
 import operator
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, overload
 
 from zcoll.errors import ConfigurationError
@@ -27,7 +26,6 @@ V = TypeVar("V")
 D = TypeVar("D", bound=dict[Any, Any])
 
 
-@dataclass(frozen=True)
 class Weighted(Generic[V]):
     """A value and how much it counts: made by :func:`weighted`, or by :func:`mean`.
 
@@ -36,8 +34,32 @@ class Weighted(Generic[V]):
         weight: Its weight, or the sum of theirs.
     """
 
-    value: V
-    weight: float
+    __slots__ = ("_value", "_weight")
+
+    def __init__(self, value: V, weight: float) -> None:
+        self._value = value
+        self._weight = weight
+
+    @property
+    def value(self) -> V:
+        """The value, or the mean of several."""
+        return self._value
+
+    @property
+    def weight(self) -> float:
+        """Its weight, or the sum of theirs."""
+        return self._weight
+
+    def __repr__(self) -> str:
+        return f"Weighted(value={self.value!r}, weight={self.weight!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Weighted):
+            return NotImplemented
+        return (self.value, self.weight) == (other.value, other.weight)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.weight))
 
     def __reduce__(self) -> tuple[type[Weighted[V]], tuple[V, float]]:
         """Pickle by what it is made of, so that ``plain_loads`` takes it."""

@@ -8,9 +8,7 @@ memory, but functions that build the same arrays by checked means.
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import fractions
+import functools
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
@@ -20,35 +18,6 @@ from zcoll.ops import Weighted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
-
-_CLASSES: tuple[type, ...] = (
-    bool,
-    bytearray,
-    bytes,
-    complex,
-    dict,
-    float,
-    frozenset,
-    int,
-    list,
-    range,
-    set,
-    slice,
-    str,
-    tuple,
-    Counter,
-    OrderedDict,
-    defaultdict,
-    deque,
-    datetime.date,
-    datetime.datetime,
-    datetime.time,
-    datetime.timedelta,
-    datetime.timezone,
-    decimal.Decimal,
-    fractions.Fraction,
-    Weighted,
-)
 
 # Booleans, integers, floats, complex numbers, bytes, text, dates and differences of
 # dates; not objects ("O"), nor structures and raw memory ("V").
@@ -165,15 +134,37 @@ def _numpy() -> ModuleType:
     return numpy
 
 
-_NAMES: dict[tuple[str, str], Any] = {
-    (kind.__module__, kind.__qualname__): kind for kind in _CLASSES
-}
-_NAMES["numpy", "ndarray"] = _NDARRAY
-_NAMES["numpy", "dtype"] = Dtype
-for _core in ("numpy.core", "numpy._core"):
-    _NAMES[f"{_core}.multiarray", "_reconstruct"] = _reconstruct
-    _NAMES[f"{_core}.multiarray", "scalar"] = _scalar
-    _NAMES[f"{_core}.numeric", "_frombuffer"] = _array
+def _classes() -> tuple[type, ...]:
+    """The classes that are plain data, once some pickle names one."""
+    from datetime import (  # noqa: PLC0415 - as numpy; so the next two
+        date,
+        datetime,
+        time,
+        timedelta,
+        timezone,
+    )
+    from decimal import Decimal  # noqa: PLC0415
+    from fractions import Fraction  # noqa: PLC0415
+
+    return (
+        *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, range),
+        *(set, slice, str, tuple, Counter, OrderedDict, defaultdict, deque),
+        *(date, datetime, time, timedelta, timezone, Decimal, Fraction, Weighted),
+    )
+
+
+@functools.cache
+def _names() -> dict[tuple[str, str], Any]:
+    names: dict[tuple[str, str], Any] = {
+        (kind.__module__, kind.__qualname__): kind for kind in _classes()
+    }
+    names["numpy", "ndarray"] = _NDARRAY
+    names["numpy", "dtype"] = Dtype
+    for core in ("numpy.core", "numpy._core"):
+        names[f"{core}.multiarray", "_reconstruct"] = _reconstruct
+        names[f"{core}.multiarray", "scalar"] = _scalar
+        names[f"{core}.numeric", "_frombuffer"] = _array
+    return names
 
 
 def resolve(module: str, name: str) -> Callable[..., Any]:
@@ -183,7 +174,7 @@ def resolve(module: str, name: str) -> Callable[..., Any]:
         NotPlainError: It stands for nothing that plain data needs.
     """
     try:
-        found: Callable[..., Any] = _NAMES[module, name]
+        found: Callable[..., Any] = _names()[module, name]
     except KeyError:
         raise NotPlainError(
             f"{module}.{name} is not plain data, and this replica takes no other "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 def default_reduce_fn(a: Any, b: Any) -> Any:
@@ -17,6 +18,11 @@ def default_reduce_fn(a: Any, b: Any) -> Any:
     """
     a += b
     return a
+
+
+def fold(reduce_fn: Callable[[Any, Any], Any], operands: Iterable[Any]) -> Any:
+    """Fold operands that are all there, in rank order; see :class:`Fold`."""
+    return functools.reduce(reduce_fn, operands)
 
 
 class Fold:

@@ -10,8 +10,6 @@ a least length and the derivation is slow.
 from __future__ import annotations
 
 import functools
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -129,21 +127,22 @@ def _derive(value: bytes) -> Keys:
             " install a pyzmq wheel (pip install --force-reinstall --only-binary"
             " pyzmq pyzmq)"
         )
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, for groups with a secret
+
     master = hashlib.scrypt(
         value, salt=_SALT, n=2**14, r=8, p=1, maxmem=64 << 20, dklen=32
     )
-    server_secret = _secret_key(master, b"server")
-    client_secret = _secret_key(master, b"client")
+
+    def secret_key(role: bytes) -> bytes:
+        return z85.encode(hashlib.blake2b(role, key=master, digest_size=32).digest())
+
+    server_secret, client_secret = secret_key(b"server"), secret_key(b"client")
     return Keys(
         server_public=zmq.curve_public(server_secret),
         server_secret=server_secret,
         client_public=zmq.curve_public(client_secret),
         client_secret=client_secret,
     )
-
-
-def _secret_key(master: bytes, role: bytes) -> bytes:
-    return z85.encode(hashlib.blake2b(role, key=master, digest_size=32).digest())
 
 
 def zap_reply(frames: list[bytes], keys: Keys) -> list[bytes]:
@@ -169,6 +168,8 @@ def zap_reply(frames: list[bytes], keys: Keys) -> list[bytes]:
 
 
 def _is_client(request: list[bytes], keys: Keys) -> bool:
+    from hmac import compare_digest  # noqa: PLC0415 - as hashlib
+
     if len(request) != _ZAP_FRAMES:
         return False
     version, _, domain, _, _, mechanism, key = request
@@ -176,5 +177,5 @@ def _is_client(request: list[bytes], keys: Keys) -> bool:
         version == _ZAP_VERSION
         and domain == ZAP_DOMAIN
         and mechanism == b"CURVE"
-        and hmac.compare_digest(key, z85.decode(keys.client_public))
+        and compare_digest(key, z85.decode(keys.client_public))
     )

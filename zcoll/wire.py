@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Buffer = bytes | bytearray | memoryview
-Small = tuple[int, int, int, int, int, int, int, str, str, Buffer]  # see parse_small
 
 MAGIC = b"zc"
 VERSION = 1
@@ -42,11 +41,11 @@ MAX_FRAME = CHUNK_SIZE + 64 * 1024
 MAX_PARTS = 100_000  # parts of one payload, so that their sizes fit a frame
 AUTO_RANK = -1  # whose replica asks rank 0 for a rank; in the body of HELLO only
 
-_HEADER = struct.Struct("!2sBBBBHBIIQQQQQ")
+_HEADER = struct.Struct("!2sBBBBBIQQQHIQQ")
 _HEADER_SIZE = _HEADER.size
-_START = struct.Struct(
-    "!4sBBHBIIQQQQQ"
-)  # the same, with what a kind begins with as one
+_COMMON = struct.Struct("!2sBBBBBIQQQ")  # its first fields
+_COMMON_SIZE = _COMMON.size
+_OWN = struct.Struct("!HIQQ")  # and the rest
 _CHUNK = struct.Struct("!IQ")
 
 
@@ -105,7 +104,6 @@ class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
 
 
 _KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
-_STARTS = {kind: MAGIC + bytes((VERSION, kind)) for kind in Kind}
 _FIRST_NUMBERED = int(Kind.READY)
 _UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
@@ -217,13 +215,13 @@ def pack(message: Message) -> list[Buffer]:
         message.kind,
         message.operation,
         message.flags,
-        len(site),
         len(tag),
-        message.rank,
         message.root,
         message.session,
         message.group,
         message.seq,
+        len(site),
+        message.rank,
         message.number,
         message.ack,
     )
@@ -243,8 +241,8 @@ def parse(frames: Sequence[Buffer]) -> Message:
     if len(head) < _HEADER_SIZE:
         raise ProtocolError(f"a frame of {len(head)} bytes is too short for a header")
     # fmt: off
-    (magic, version, code, operation, flags, site_size, tag_size,
-     rank, root, session, group, seq, number, ack) = _HEADER.unpack_from(head)
+    (magic, version, code, operation, flags, tag_size, root, session, group, seq,
+     site_size, rank, number, ack) = _HEADER.unpack_from(head)
     # fmt: on
     if magic != MAGIC:
         raise ProtocolError("not a zcoll message")
@@ -274,31 +272,65 @@ def parse(frames: Sequence[Buffer]) -> Message:
     # fmt: on
 
 
-def parse_small(frames: Sequence[Buffer], kind: Kind) -> Small | None:
-    """Read what a message of this kind says, if it is an ordinary and small one.
+class Common:
+    """What is the same in all replicas' small messages of one call.
 
-    It does in few steps what :func:`parse` does for every message.
+    Such messages are packed, and told apart from others, in few steps.
 
-    Returns:
-        Its operation, root, session, group, seq, number, ack, site, tag, and body;
-        None if it has another kind, flags, or makes no sense.
+    Args:
+        kind: What they are for.
+        operation: The operation's code.
+        root: The call's root.
+        session: The group's random number.
+        group: The group's number.
+        seq: The call's number.
+        tag: What the user calls it.
     """
-    if len(frames) != 1 or len(frames[0]) < _HEADER_SIZE:
-        return None
-    head = frames[0]
-    # fmt: off
-    (start, operation, flags, site_size, tag_size,
-     _, root, session, group, seq, number, ack) = _START.unpack_from(head)
-    # fmt: on
-    if start != _STARTS[kind] or flags or site_size > MAX_SITE:
-        return None
-    place = _HEADER_SIZE + site_size
-    end = place + tag_size
-    if len(head) < end:
-        return None
-    site = str(head[_HEADER_SIZE:place], "utf-8", "replace") if site_size else ""
-    tag = str(head[place:end], "utf-8", "replace") if tag_size else ""
-    return operation, root, session, group, seq, number, ack, site, tag, head[end:]
+
+    __slots__ = ("_start", "_tag")
+
+    def __init__(
+        self,
+        kind: Kind,
+        operation: int,
+        root: int,
+        session: int,
+        group: int,
+        seq: int,
+        tag: str = "",
+    ) -> None:
+        self._tag = tag.encode("utf-8", "replace") if tag else b""
+        # fmt: off
+        self._start = _COMMON.pack(MAGIC, VERSION, kind, operation, 0, len(self._tag),
+                                   root, session, group, seq)
+        # fmt: on
+
+    def pack(self, rank: int, number: int, ack: int, site: str, body: Buffer) -> bytes:
+        """Make the one frame of a message without flags."""
+        where = site.encode("utf-8", "replace")[-MAX_SITE:]
+        own = _OWN.pack(len(where), rank, number, ack)
+        return b"".join((self._start, own, where, self._tag, body))
+
+    def parse(self, frames: Sequence[Buffer]) -> tuple[int, int, Buffer, Buffer] | None:
+        """Read what is a message's own.
+
+        Returns:
+            Its number, ack, site (as bytes) and body; None if it is another message.
+        """
+        if len(frames) != 1:
+            return None
+        head = frames[0]
+        if head[:_COMMON_SIZE] != self._start or len(head) < _HEADER_SIZE:
+            return None
+        site_size, _, number, ack = _OWN.unpack_from(head, _COMMON_SIZE)
+        end = place = _HEADER_SIZE + site_size
+        if self._tag:
+            end += len(self._tag)
+            if head[place:end] != self._tag:
+                return None
+        if site_size > MAX_SITE or len(head) < end or not number:
+            return None
+        return number, ack, head[_HEADER_SIZE:place], head[end:]
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:

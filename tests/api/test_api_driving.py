@@ -83,3 +83,58 @@ def test_a_call_ends_for_those_who_only_look(crew_of: Callable[[int], Crew]) -> 
         return future in done and future.done() and not future.running()
 
     assert crew_of(3).run(task) == [True] * 3
+
+
+def test_a_quick_reduce_function_that_once_is_slow(
+    crew_of: Callable[[int], Crew],
+) -> None:
+    """It is run without the wheel, and whoever takes that takes the call over too."""
+    slow, others_turn, other_is_done = (threading.Event() for _ in range(3))
+
+    def fold(one: int, other: int) -> int:
+        if slow.is_set():
+            others_turn.set()
+            wait_for(other_is_done)
+        return one + other
+
+    def other_calls(copy: zcoll.Communicator) -> int:
+        if copy.replica_rank == 0:
+            wait_for(others_turn)
+        result = copy.allreduce(1, timeout=LIMIT)
+        if copy.replica_rank == 0:
+            other_is_done.set()
+        return result
+
+    def task(comm: zcoll.Communicator) -> list[int]:
+        copy = comm.dup()
+        for _ in range(3):
+            comm.allreduce(1, fold, timeout=LIMIT)
+        comm.barrier(timeout=LIMIT)
+        slow.set()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            calls = pool.submit(other_calls, copy)
+            folded = comm.allreduce(comm.replica_rank, fold, timeout=LIMIT)
+            other = calls.result(LIMIT)
+        return [folded, other, comm.allreduce(1, timeout=LIMIT)]
+
+    assert crew_of(3).run(task) == [[3, 3, 3]] * 3
+
+
+def test_a_reduce_function_that_at_last_raises(crew_of: Callable[[int], Crew]) -> None:
+    def fold(one: int, other: int) -> int:
+        if one > 100:
+            raise ValueError("too large")
+        return one + other
+
+    def task(comm: zcoll.Communicator) -> str:
+        for _ in range(5):
+            assert comm.allreduce(1, fold, timeout=LIMIT) == 3
+        try:
+            comm.allreduce(200, fold, timeout=LIMIT)
+        except zcoll.ReduceError as error:
+            assert comm.allreduce(1, fold, timeout=LIMIT) == 3
+            return str(error)
+        return "no error"
+
+    for text in crew_of(3).run(task):
+        assert "ValueError: too large" in text

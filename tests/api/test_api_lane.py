@@ -139,8 +139,8 @@ def test_no_room_later(
 
 
 STRANGER = """
-import encodings.idna, os, sys
-import zcoll
+import encodings.idna, hashlib, hmac, os, sys
+import zcoll.engine.opening, zcoll.engine.waiting  # which the other user cannot read
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 with zcoll.connect("127.0.0.1", int(sys.argv[1]), 1, 2, secret=sys.argv[2]) as comm:
     assert comm.allreduce(bytes(300_000)) == bytes(600_000)

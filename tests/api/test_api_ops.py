@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import doctest
 import fractions
 import functools
@@ -106,6 +107,17 @@ def test_what_has_no_weight_does_not_count(crew_of: Any, nothing: Any) -> None:
 def test_the_mean_of_nothing_has_no_weight(trio: Crew) -> None:
     results = trio.run(lambda comm: comm.allreduce(ops.weighted(None, 0), ops.mean))
     assert results == [ops.Weighted(None, 0)] * 3
+
+
+def test_a_weighted_value_is_a_value() -> None:
+    one = ops.weighted("a", 2)
+    assert one == ops.Weighted("a", 2)
+    assert one != ops.Weighted("a", 3)
+    assert one != ("a", 2)
+    assert len({one, copy.copy(one), pickle.loads(pickle.dumps(one))}) == 1
+    assert repr(one) == "Weighted(value='a', weight=2)"
+    with pytest.raises(AttributeError):
+        one.weight = 3  # type: ignore[misc]
 
 
 def test_an_infinite_value_makes_an_infinite_mean(trio: Crew) -> None:

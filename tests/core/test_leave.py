@@ -1,7 +1,7 @@
 """Replicas that leave a group, in every order relative to open calls."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import pytest
 from core.calls_bench import message, run, show
@@ -28,7 +28,7 @@ def _function(seq: int, body: bytes = b"f") -> Message:
     return Message(Kind.FUNCTION, seq=seq, body=body)
 
 
-def _show(steps: Iterator[Step]) -> list[str]:
+def _show(steps: Iterable[Step]) -> list[str]:
     """As ``show``, and who is asked for its function, who is active."""
     lines = []
     for step in steps:

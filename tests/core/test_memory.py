@@ -19,6 +19,7 @@ linux = pytest.mark.skipif(not memory._LINUX, reason="memory is Python's own the
 @pytest.fixture(autouse=True)
 def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     pool = Pool()
+    pool.open("the test")
     monkeypatch.setattr(memory, "pool", pool)
     return pool
 
@@ -101,6 +102,19 @@ def test_memory_is_given_back_when_it_has_been_idle(pool: Pool) -> None:
     pool.tick(100.0 + IDLE / 2)
     assert pool.free == MIB
     pool.tick(100.0 + IDLE)
+    assert not pool.free
+
+
+@linux
+def test_nothing_is_kept_for_nobody(pool: Pool) -> None:
+    later = copy_of(bytes(MIB))
+    copy_of(bytes(MIB))
+    pool.open("another")
+    pool.close("the test")
+    assert pool.free == MIB
+    pool.close("another")
+    assert not pool.free
+    del later
     assert not pool.free
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from zcoll import wire
 from zcoll.errors import ProtocolError
 from zcoll.wire import (
+    Common,
     Flag,
     Kind,
     Message,
@@ -54,9 +55,9 @@ def head(**changed: int) -> bytes:
     magic = struct.pack("!H", changed.get("magic", 0x7A63))
     fields = {"version": 1, "kind": Kind.BEACON, "operation": 0, "flags": 0}
     small = bytes(changed.get(name, value) for name, value in fields.items())
-    site = struct.pack("!HB", changed.get("site", 0), changed.get("tag", 0))
-    number = changed.get("number", 0)
-    return magic + small + site + struct.pack("!IIQQQQQ", 0, 0, 0, 0, 0, number, 0)
+    call = struct.pack("!BIQQQ", changed.get("tag", 0), 0, 0, 0, 0)
+    own = struct.pack("!HIQQ", changed.get("site", 0), 0, changed.get("number", 0), 0)
+    return magic + small + call + own
 
 
 @given(messages())
@@ -88,8 +89,8 @@ def test_the_header_is_pinned() -> None:
         body=b"b",
     )
     numbers = "0000000000000005 0000000000000006 0000000000000007"
-    expected = f"7a63 01 0d 02 01 0001 01 00000003 00000004 {numbers}"
-    expected += " 0000000000000008 0000000000000009 73 74 62"
+    expected = f"7a63 01 0d 02 01 01 00000004 {numbers}"
+    expected += " 0001 00000003 0000000000000008 0000000000000009 73 74 62"
     assert pack(message) == [bytes.fromhex(expected)]
 
 
@@ -256,3 +257,31 @@ def test_flags_and_numbered_kinds() -> None:
         "FUNCTION",
     ]
     assert Flag.CHUNKED | Flag.POISONED == 3
+
+
+@given(
+    messages().filter(lambda message: message.kind is not Kind.CHUNK),
+    st.sampled_from(["", "t", "tag"]),
+)
+def test_the_short_way_reads_and_writes_the_same(message: Message, tag: str) -> None:
+    message.tag, message.flags = tag, 0
+    message.number = message.number or 1
+    call = message.root, message.session, message.group, message.seq
+    common = Common(message.kind, message.operation, *call, tag)
+    own = message.rank, message.number, message.ack, message.site, message.body
+    frames = pack(message)
+    assert [common.pack(*own)] == frames
+    site = message.site.encode()
+    assert common.parse(frames) == (message.number, message.ack, site, message.body)
+
+
+@given(st.binary(max_size=150), st.sampled_from(["", "t"]))
+def test_any_bytes_are_read_or_not(junk: bytes, tag: str) -> None:
+    common = Common(Kind.OUTCOME, 1, 0, 5, 0, 7, tag)
+    assert common.parse([junk]) is None
+    whole = common.pack(1, 2, 3, "s", b"body")
+    for size in range(len(whole) - len(b"body")):
+        assert common.parse([whole[:size]]) is None
+    assert common.parse([whole, b""]) is None
+    assert common.parse([]) is None
+    assert common.parse([common.pack(1, 0, 3, "s", b"")]) is None, "no number"

@@ -176,8 +176,8 @@ def test_a_handler_that_the_program_sets_meanwhile_stays(heard: list[int]) -> No
 
 
 def test_only_the_main_thread_needs_a_shield() -> None:
-    found: list[object] = [shield()]
-    thread = threading.Thread(target=lambda: found.append(shield()))
+    found: list[object] = [shield(thorough=True)]
+    thread = threading.Thread(target=lambda: found.append(shield(thorough=True)))
     thread.start()
     thread.join()
     assert [type(each) for each in found] == [Shield, NoShield]

@@ -37,6 +37,11 @@ def use_the_wire() -> None:
     os.environ["ZCOLL_LANE"] = "zmq"
 
 
+def share_memory() -> None:
+    """Let messages go through shared memory."""
+    os.environ["ZCOLL_LANE"] = "auto"
+
+
 def teardown() -> None:
     """Leave the group with the others."""
     zcoll.teardown()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faults import acts
@@ -77,7 +77,7 @@ class Group:
         self.way = way
         self.port = port
         self.puppets = puppets
-        self.tuning = {**asdict(way.liveness), **tuning}
+        self.tuning = {**way.liveness._asdict(), **tuning}
 
     def tell_to_join(self, rank: int, puppet: Puppet | None = None) -> Puppet:
         """Let a process come in, but do not wait for it."""

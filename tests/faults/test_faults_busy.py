@@ -76,7 +76,7 @@ def test_a_loss_is_told_during_a_long_reduce_function(
 def test_rank_0_may_be_stopped_for_less_than_the_limits(
     nursery: Nursery, way: Way
 ) -> None:
-    patient = replace(way, liveness=replace(way.liveness, heartbeat_timeout=20.0))
+    patient = replace(way, liveness=way.liveness._replace(heartbeat_timeout=20.0))
     with group_of(nursery, patient) as group:
         zero, *others = group.puppets
         for puppet in others:
@@ -92,7 +92,7 @@ def test_rank_0_may_be_stopped_for_less_than_the_limits(
 
 def test_a_new_rank_0_never_meets_the_old_replicas(nursery: Nursery, way: Way) -> None:
     """They would still try to reach the old one when the new one is there."""
-    patient = replace(way, liveness=replace(way.liveness, reconnect_window=30.0))
+    patient = replace(way, liveness=way.liveness._replace(reconnect_window=30.0))
     with (
         group_of(nursery, patient) as old,
         nursery.puppets(3) as puppets,

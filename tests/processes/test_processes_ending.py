@@ -87,15 +87,22 @@ def test_initialising_fifty_times_leaves_nothing_behind(
 
 
 @ways
+@pytest.mark.parametrize("lane", ["auto", "zmq"])
 def test_a_forked_child_cannot_call_and_its_parent_can(
-    results: Path, options: list[str]
+    results: Path, options: list[str], lane: str
 ) -> None:
-    finished = run_job("forking.py", 3, results, options=options).check()
+    if lane == "auto" and sys.platform != "linux":
+        pytest.skip("needs memfd")
+    environment = {"ZCOLL_LANE": lane}
+    finished = run_job(
+        "forking.py", 3, results, options=options, environment=environment
+    ).check()
     assert sorted(finished.reports) == [0, 1, 2]
     for found in finished.reports.values():
         assert len(found["in the child"]) == 9
         for text in found["in the child"]:
             assert "fork" in text
+        assert found["lanes of the child"] == 0
         assert found["exit of the children"] == [0, 0]
         assert found["in the parent"] == [3, 6]
         assert found["in the parent's group"] == [0, 1, 2]

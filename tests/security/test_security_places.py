@@ -111,6 +111,7 @@ import os, socket, sys
 from security.canary import Canary, battery
 from security.insider import Insider
 import zcoll, pathlib, encodings.idna, zcoll.cli.ping
+import zcoll.engine.opening, zcoll.engine.waiting  # which the other user cannot read
 port, canary, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 def attempt(name, job):

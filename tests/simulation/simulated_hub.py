@@ -127,9 +127,9 @@ class Hub(Node):
                 self.pump()
                 return
         self._gathering = None
-        sends, outcome = gathering.conclude(results, self.now)
-        for send in sends:
-            self._send(send)
+        frames, outcome = gathering.conclude(results, self.now)
+        for peer, frame in frames:
+            self._send_to(peer, [frame])
         self.deliver(key, outcome if outcome.parts else None)
         self.pump()
 
@@ -183,10 +183,14 @@ class Hub(Node):
     def _send(self, send: Send) -> None:
         if send.peer == LOCAL:
             self.replica.receive(send.message, self.now)
-        elif send.peer not in self._connections:
-            self.coordinator.unreachable(send.peer, self.now)
-        elif (spoke := self._connections[send.peer]).peer == send.peer:
-            spoke.send_down(freeze(send.message))
+        else:
+            self._send_to(send.peer, freeze(send.message))
+
+    def _send_to(self, peer: Peer, frames: Frames) -> None:
+        if peer not in self._connections:
+            self.coordinator.unreachable(peer, self.now)
+        elif (spoke := self._connections[peer]).peer == peer:
+            spoke.send_down(frames)
 
     # --- the fold -----------------------------------------------------------------
 

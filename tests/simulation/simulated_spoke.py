@@ -115,13 +115,14 @@ class Spoke(Node):
             self.arrive(frames)
 
     def go_short_way(self, made: Contribution, key: Key) -> bool:
-        message = self.replica.call_at_once(made)
-        if message is None:
+        called = self.replica.call_at_once(made)
+        if called is None:
             return False
-        assert message.seq == key[1]
+        seq, frame = called
+        assert seq == key[1]
         self._short = key
         if self._up is not None:
-            self._up.send(freeze(message))
+            self._up.send([frame])
         return True
 
     def _end_short_way(self, frames: Frames) -> bool:

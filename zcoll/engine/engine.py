@@ -145,7 +145,7 @@ class Engine(Loop):
         """
         outcome = None
         try:
-            with shield() as guard, contextlib.suppress(Woken):
+            with shield(thorough=False) as guard, contextlib.suppress(Woken):
                 outcome = self._try_short_way(request, guard)
         except BaseException as error:  # a signal's handler has raised it
             if outcome is None and not request.begun:

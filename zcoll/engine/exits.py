@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import pathlib
 import sys
 import threading
 import weakref
@@ -55,7 +54,7 @@ def _report(engine: Engine, error: BaseException | None) -> None:
     report = _reports.get(engine)
     if report is not None and isinstance(error, GroupError):
         try:
-            pathlib.Path(report).touch(mode=0o600)
+            os.close(os.open(report, os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError:
             return  # the launcher is gone, or was never there
 

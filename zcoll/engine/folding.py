@@ -9,7 +9,7 @@ from zcoll import codec
 from zcoll.engine.functions import decode_function, name_function
 from zcoll.errors import DecodeError, EncodeError, ReduceError
 from zcoll.operations import Folding
-from zcoll.reducer import Fold, default_reduce_fn
+from zcoll.reducer import Fold, default_reduce_fn, fold
 from zcoll.wire import EMPTY, Payload
 from zcoll.worker import Worker
 
@@ -42,18 +42,15 @@ class _Whole:
     """One value of all operands."""
 
     def __init__(self, reduce_fn: ReduceFn) -> None:
+        self._reduce_fn = reduce_fn
         self._fold = Fold(reduce_fn)
-        self._keeps = reduce_fn is not default_reduce_fn
         self._value: Any = None
 
     def add(self, operand: Any) -> None:
         self._value = self._fold.add(operand)
 
     def results(self) -> list[Payload]:
-        # Adding arrays keeps nothing of the sum, so that need not be copied.
-        return [
-            _encode(self._value, copy=self._keeps or not codec.is_array(self._value))
-        ]
+        return [_encode_whole(self._value, self._reduce_fn)]
 
 
 class _Prefix:
@@ -154,10 +151,14 @@ class Folder:
         """
         began = time.perf_counter()
         try:
-            reduction = _KINDS[folding](reduce_fn)
-            for operand in operands:
-                reduction.add(codec.decode(operand, self._loads))
-            results = reduction.results()
+            values = (codec.decode(operand, self._loads) for operand in operands)
+            if folding is Folding.WHOLE:
+                results = [_encode_whole(fold(reduce_fn, values), reduce_fn)]
+            else:
+                reduction = _KINDS[folding](reduce_fn)
+                for value in values:
+                    reduction.add(value)
+                results = reduction.results()
         except BaseException:  # that of a signal's handler is known to who has asked
             return None
         self._note(reduce_fn, time.perf_counter() - began)
@@ -276,6 +277,13 @@ def _code(reduce_fn: ReduceFn) -> object:
     return getattr(reduce_fn, "__code__", type(reduce_fn))
 
 
+def _encode_whole(value: Any, reduce_fn: ReduceFn) -> Payload:
+    """Pickle what all operands have come to."""
+    # Adding arrays keeps nothing of the sum, so that need not be copied.
+    keeps = reduce_fn is not default_reduce_fn or not codec.is_array(value)
+    return _encode(value, copy=keeps)
+
+
 def _encode(value: Any, *, copy: bool = True) -> Payload:
     """Pickle a result.
 
@@ -285,7 +293,7 @@ def _encode(value: Any, *, copy: bool = True) -> Payload:
     """
     try:
         payload = codec.encode(value)
-        if copy:
+        if copy and not payload.stable:
             payload.snapshot()
         payload.stable = True
     except BaseException as error:

@@ -308,10 +308,10 @@ class Hub(Engine):
 
     def _conclude(self, gathering: Gathering, results: list[Payload] | None) -> Payload:
         now = time.monotonic()
-        sends, outcome = gathering.conclude(results, now)
-        for send in sends:
-            if not self._lanes.send(send.peer, send.message):
-                self._coordinator.unreachable(send.peer, now)
+        frames, outcome = gathering.conclude(results, now)
+        for peer, frame in frames:
+            if not self._lanes.send_numbered(peer, [frame]):
+                self._coordinator.unreachable(peer, now)
         self._lanes.ring()
         if not self._coordinator.silent:
             self._obey(now)

@@ -28,6 +28,7 @@ from zcoll import codec
 from zcoll.engine.bell import Bell
 from zcoll.engine.shield import Woken, shield
 from zcoll.errors import GroupError
+from zcoll.memory import pool
 from zcoll.worker import user_code
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Loop:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             drove = True
-            with shield() as guard, contextlib.suppress(Woken):
+            with shield(thorough=True) as guard, contextlib.suppress(Woken):
                 drove = self._drive(future, deadline, guard)
             if not (drove or future.done()):
                 self._announce()  # this call may be among the jobs
@@ -208,12 +209,23 @@ class Loop:
 
     def _sleep(self, pause: float, guard: Shield | NoShield) -> AbstractSet[Any]:
         """Sleep until something happens: what is ready."""
-        self._sleeping = True
         lookout = self._lookout
+        if lookout is not None and lookout.lanes.active:
+            return self._look_and_sleep(lookout, pause, guard)
+        self._sleeping = True
         try:
-            if lookout is None:
-                found = bool(self._inbox)
-            elif lookout.look(self._inbox):
+            timeout = 0 if self._inbox else math.ceil(pause * 1000)
+            return dict(guard.sleep(self._poller.poll, timeout)).keys()
+        finally:
+            self._sleeping = False
+
+    def _look_and_sleep(
+        self, lookout: Lookout, pause: float, guard: Shield | NoShield
+    ) -> AbstractSet[Any]:
+        """Look at the lanes for a while before the sleep."""
+        self._sleeping = True
+        try:
+            if lookout.look(self._inbox):
                 if time.monotonic() < self._tick_at:
                     return LANES
                 found = True  # now and then the sockets are looked at too
@@ -224,8 +236,7 @@ class Loop:
             return LANES.union(source for source, _ in ready)
         finally:
             self._sleeping = False
-            if lookout is not None:
-                lookout.get_up()
+            lookout.get_up()
 
     def _take_wheel(self, group: int) -> bool:
         """Take it for a call of a group, unless another thread drives."""
@@ -265,6 +276,7 @@ class Loop:
 
     def _run(self) -> None:
         error: GroupError | None = None
+        pool.open(self)
         try:
             while not self._finished and self._broken is None:
                 self._patrol()
@@ -364,6 +376,7 @@ class Loop:
                 _log.exception("zcoll could not do what was left to do")
         self._give_up(error)
         self._bell.close()
+        pool.close(self)
 
     # --- what a subclass says ---------------------------------------------
 

@@ -10,10 +10,12 @@ the thread sleeps, a signal ends the sleep at once.
 from __future__ import annotations
 
 import enum
-import signal
 import sys
 import threading
-from _signal import getsignal  # those of ``signal`` make enums: 40 us for all
+from _signal import (  # those of ``signal`` make enums: 40 us for all
+    getsignal,
+    valid_signals,
+)
 from _signal import signal as set_handler
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SIGNALS = sorted(int(number) for number in signal.valid_signals())
+_SIGNALS: list[int] = sorted(valid_signals())
+# Those for which programs have handlers: real-time signals hardly ever, and to look at
+# all takes 5 us.
+_USUAL = [number for number in _SIGNALS if number < 32]
 
 
 class Woken(BaseException):
@@ -46,6 +51,8 @@ class Shield:
     raise. It is for the main thread: on any other one nothing is ever interrupted.
 
     Attributes:
+        thorough: Whether it looks at all signals, and not only at the usual ones, for
+            handlers that are new since it last did.
         raised: What a handler has raised in what :meth:`run` ran last, or None.
     """
 
@@ -55,16 +62,19 @@ class Shield:
         self._handler = self._catch  # one object, to know it again
         self._replaced: list[tuple[int, Any]] = []
         self._caught: list[int] = []
-        self._known: list[Any] = []  # the handlers of all signals, when last looked
-        self._wanted: list[tuple[int, Any]] = []  # those of them that can raise
+        self._known: list[Any] = []  # the usual signals' handlers, when last looked
+        self._wanted: list[tuple[int, Any]] = []  # of all signals those that can raise
+        self.thorough = True
 
     def __enter__(self) -> Shield:
-        found = list(map(getsignal, _SIGNALS))
-        if found != self._known:
+        found = list(map(getsignal, _USUAL))
+        if self.thorough or found != self._known:
             self._known = found
             self._wanted = [
                 (number, handler)
-                for number, handler in zip(_SIGNALS, found, strict=True)
+                for number, handler in zip(
+                    _SIGNALS, map(getsignal, _SIGNALS), strict=True
+                )
                 if callable(handler) and handler is not self._handler
             ]
         self._mode = _Mode.HELD
@@ -171,8 +181,14 @@ _SHIELD = Shield()
 _NO_SHIELD = NoShield()
 
 
-def shield() -> Shield | NoShield:
-    """What this thread needs."""
+def shield(*, thorough: bool) -> Shield | NoShield:
+    """What this thread needs.
+
+    Args:
+        thorough: Whether to look at all signals for handlers that are new, or only at
+            the usual ones: then the others must be looked at now and then.
+    """
     if threading.get_ident() == threading.main_thread().ident:
+        _SHIELD.thorough = thorough
         return _SHIELD
     return _NO_SHIELD

@@ -115,13 +115,13 @@ class Spoke(Engine):
     def _go_short_way(
         self, request: Request, guard: Shield | NoShield
     ) -> Payload | None:
-        message = self._replica.call_at_once(request.made)
-        if message is None:
+        called = self._replica.call_at_once(request.made)
+        if called is None:
             return None
-        request.seq = message.seq
+        request.seq, frame = called
         outcome = None
         try:
-            self._send(message)
+            self._mind_lane(lambda: self._lane.send_numbered([frame]))
             self._lane.ring()
             while outcome is None and not request.begun:
                 outcome = self._await_outcome(request, guard)

@@ -19,7 +19,6 @@ from zcoll.launchers.settings import (
     check_seconds,
     check_timeout,
 )
-from zcoll.security import Secret
 from zcoll.wire import AUTO_RANK
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from zcoll.codec import Loads
+    from zcoll.security import Secret
 
 DEFAULT_ADDR = "0.0.0.0"  # noqa: S104 - AdaptDL's; without a secret: this host only
 DEFAULT_TIMEOUT = 300.0  # seconds for the group to come together
@@ -248,9 +248,8 @@ def _liveness(
         value = source.seconds(given, name, f"ZCOLL_{name.upper()}")
         values[name] = getattr(default, name) if value is None else value
     pending = source.integer(max_pending, "max_pending", "ZCOLL_MAX_PENDING")
-    return Liveness(
-        **values, max_pending=default.max_pending if pending is None else pending[0]
-    )
+    most = default.max_pending if pending is None else pending[0]
+    return Liveness(**values, max_pending=most).check()
 
 
 def _shares_memory(source: _Source) -> bool:
@@ -264,19 +263,22 @@ def _shares_memory(source: _Source) -> bool:
 
 
 def _secret(source: _Source, given: str | bytes | None) -> Secret | None:
+    # A variable that is set and empty is a mistake, and never "no secret".
+    environ = os.environ
+    named = [name for name in ("ZCOLL_SECRET", "ZCOLL_SECRET_FILE") if name in environ]
+    if given is None and not named:
+        return None
+    from zcoll.security import Secret  # noqa: PLC0415 - not without one
+
     if given is not None:
         return Secret.of(given, "secret=")
-    environ = os.environ
-    if "ZCOLL_SECRET" in environ and "ZCOLL_SECRET_FILE" in environ:
+    if len(named) == 2:
         raise ConfigurationError(
             "ZCOLL_SECRET and ZCOLL_SECRET_FILE are both set: unset one of them"
         )
-    # A variable that is set and empty is a mistake, and never "no secret".
-    if "ZCOLL_SECRET" in environ:
+    if named == ["ZCOLL_SECRET"]:
         return Secret.of(environ["ZCOLL_SECRET"], "ZCOLL_SECRET")
-    if "ZCOLL_SECRET_FILE" in environ:
-        return Secret.read(environ["ZCOLL_SECRET_FILE"])
-    return None
+    return Secret.read(environ["ZCOLL_SECRET_FILE"])
 
 
 def _check_master(

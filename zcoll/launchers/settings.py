@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from zcoll.errors import ConfigurationError
 
@@ -41,8 +40,7 @@ class Tuning(TypedDict, total=False):
     max_pending: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
+class Liveness(NamedTuple):
     """How soon silence means loss, in seconds. See :class:`Tuning`."""
 
     heartbeat_interval: float = 2.0
@@ -51,8 +49,8 @@ class Liveness:
     stall_warning: float = 30.0
     max_pending: int = 4096
 
-    def __post_init__(self) -> None:
-        """Check the times against each other.
+    def check(self) -> Liveness:
+        """Check the times against each other, and give them back.
 
         Raises:
             ConfigurationError: They contradict each other.
@@ -77,10 +75,10 @@ class Liveness:
             raise ConfigurationError(
                 f"max_pending is {self.max_pending}: at least 1 call must be possible"
             )
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """Where this replica stands in its group.
 
     Attributes:
@@ -116,8 +114,7 @@ class Settings:
     shares_memory: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A group to look at from outside, as ``zcoll ping`` does.
 
     Attributes:

@@ -12,6 +12,7 @@ from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.pending import Pending
 from zcoll.wire import (
     EMPTY,
+    Common,
     Flag,
     Kind,
     Message,
@@ -21,9 +22,11 @@ from zcoll.wire import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zcoll.protocol.events import Contribution, ReplicaInstruction
     from zcoll.protocol.link import Link
-    from zcoll.wire import Buffer, Small
+    from zcoll.wire import Buffer
 
 # What rank 0 sends of calls.
 OF_CALLS = (
@@ -48,6 +51,7 @@ class Calling:
         self.torn_down = False
         self._link = link
         self._out = out
+        self._expected = Common(Kind.OUTCOME, 0, 0, 0, 0, 0)  # see call_at_once
         self._groups = {WORLD: Pending(WORLD, "", list(range(size)))}
 
     # --- what the program asks for ----------------------------------------
@@ -85,49 +89,57 @@ class Calling:
             self.equip(made.group, seq, made.function)
         return seq
 
-    def call_at_once(self, made: Contribution) -> Message | None:
+    def call_at_once(
+        self, made: Contribution, rank: int, session: int
+    ) -> tuple[int, bytes] | None:
         """Make the next call of a group, if it is small and nothing else goes on there.
 
         Returns:
-            The message, which the caller puts on the wire; None if it must be made by
-            :meth:`call`.
+            Its number, and the frame that the caller puts on the wire; None if it
+            must be made by :meth:`call`.
         """
-        pending, payload = self._groups.get(made.group), made.payload
+        pending, payload, operation = (
+            self._groups.get(made.group),
+            made.payload,
+            made.operation,
+        )
         if (
             pending is None
             or not pending.quiet
             or not (payload is None or payload.inline)
             or made.error is not None
             or made.function is not None
-            or made.operation.ends
-            or made.operation.makes is not None
+            or operation.ends
+            or operation.makes is not None
         ):
             return None
         seq = pending.seq + 1
-        # fmt: off
-        message = Message(Kind.CONTRIBUTE, made.operation.code, root=made.root,
-                          group=made.group, seq=seq, site=made.site, tag=made.tag)
-        # fmt: on
-        if payload is not None:
-            message.body = payload.parts[0]
-        if not self._link.send_at_once(message):
+        call = operation.code, made.root, session, made.group, seq, made.tag
+        common = Common(Kind.CONTRIBUTE, *call)
+        body = b"" if payload is None else payload.parts[0]
+        frame = self._link.send_at_once(common, rank, made.site, body)
+        if frame is None:
             return None
+        self._expected = Common(
+            Kind.OUTCOME, operation.code, 0, session, made.group, seq
+        )
         pending.seq = seq
-        pending.add(seq, made.operation, made.site)
-        return message
+        pending.add(seq, operation, made.site)
+        return seq, frame
 
-    def end_at_once(self, group: int, fields: Small) -> Payload | None:
-        """Take in an outcome, if it is that of the call of :meth:`call_at_once`.
+    def end_at_once(self, group: int, frames: Sequence[Buffer]) -> Payload | None:
+        """Take in an outcome, if it is that of the last call of :meth:`call_at_once`.
 
         Returns:
-            The outcome; None if it is another one's, and nothing has been changed.
+            The outcome; None if it is anything else, and nothing has been changed.
         """
-        _, _, _, of, seq, number, ack, _, _, body = fields
-        pending = self._groups[group]
-        if of != group or seq != pending.seq or not self._link.expects(number, ack):
+        found = self._expected.parse(frames)
+        if found is None or not self._link.expects(found[0], found[1]):
             return None
+        number, ack, _, body = found
         self._link.take(number, ack)
-        pending.decide(seq)
+        pending = self._groups[group]
+        pending.decide(pending.seq)
         return Payload([body], True) if body else EMPTY
 
     def quiet(self, group: int) -> bool:

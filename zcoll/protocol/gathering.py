@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zcoll.operations import Who
-from zcoll.protocol.events import HUB, Send
+from zcoll.protocol.events import HUB
 from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome, forward, reduced
-from zcoll.wire import Kind, Message, Payload, parse_small
+from zcoll.wire import INLINE_LIMIT, Common, Kind, Message, Payload
 
 if TYPE_CHECKING:
     from zcoll.protocol.calls import Calls
@@ -53,9 +53,12 @@ class Gathering:
         self._calls = calls
         self._made = made
         self.seq = calls.decided + 1
-        self._call = (self.seq, made.operation.code, made.root, made.group)
-        # By rank: who it is, the number and ack of its message, its site and payload.
-        self._parts: dict[int, tuple[Member, int, int, str, Buffer]] = {}
+        call = coordinator.session, made.group, self.seq
+        code = made.operation.code
+        self._common = Common(Kind.CONTRIBUTE, code, made.root, *call, made.tag)
+        self._outcomes = Common(Kind.OUTCOME, code, 0, *call)
+        # By rank: who it is, its message's number and ack, and its site and payload.
+        self._parts: dict[int, tuple[Member, int, int, Buffer, Buffer]] = {}
 
     @classmethod
     def begin(
@@ -90,24 +93,20 @@ class Gathering:
         Returns:
             Whether it is; else the gathering is over.
         """
-        fields = parse_small(frames, Kind.CONTRIBUTE)
+        found = self._common.parse(frames)
         member = self._coordinator.membership.by_peer(peer)
-        if fields is None or member is None or member.rank in self._parts:
-            return False
-        operation, root, session, group, seq, number, ack, site, tag, body = fields
-        made = self._made
         if (
-            (seq, operation, root, group) != self._call
-            or tag != made.tag
-            or session != self._coordinator.session
+            found is None
+            or member is None
             or member.state is not State.PRESENT
             or member.contested is not None
-            or not member.link.expects(number, ack)
+            or member.rank in self._parts
             or member.rank not in self._calls.roll
-            or bool(body) != self._contributes(member.rank)
+            or not member.link.expects(found[0], found[1])
+            or bool(found[3]) != self._contributes(member.rank)
         ):
             return False
-        self._parts[member.rank] = (member, number, ack, site, body)
+        self._parts[member.rank] = (member, *found)
         self.held.append((peer, frames))
         return True
 
@@ -139,7 +138,7 @@ class Gathering:
         self,
         results: list[Payload] | None,
         now: float,
-    ) -> tuple[list[Send], Payload]:
+    ) -> tuple[list[tuple[Peer, bytes]], Payload]:
         """Take in all that is held, and decide the call.
 
         Args:
@@ -149,19 +148,23 @@ class Gathering:
         Returns:
             What goes to the others now, and what rank 0's program gets.
         """
-        made, seq, roll = self._made, self.seq, self._calls.roll
-        called = (seq, made.operation, made.root, made.tag)
-        roll.note(HUB, *called, made.site)
+        made, roll = self._made, self._calls.roll
+        sites = {HUB: made.site}
         for rank, (member, number, ack, site, _) in self._parts.items():
             member.link.take(number, ack)
             member.heard = now
-            roll.note(rank, *called, site)
-        self._calls.conclude(seq)
+            sites[rank] = str(site, "utf-8", "replace")
+        roll.note_all(self.seq, made.operation, made.root, made.tag, sites)
+        self._calls.conclude(self.seq)
         self._coordinator.concluded(made.group, roll.ranks)
         self._replica.calling.concluded(made)
         outcome = self._outcome(results)
-        sends = [self._tell(part[0], outcome) for part in self._parts.values()]
-        return [send for send in sends if send is not None], outcome.of(HUB)
+        frames = []
+        for rank, part in self._parts.items():
+            frame = self._tell(part[0], outcome.of(rank))
+            if frame is not None:
+                frames.append(frame)
+        return frames, outcome.of(HUB)
 
     def _outcome(self, results: list[Payload] | None) -> Outcome:
         operation, ranks = self._made.operation, self._calls.roll.ranks
@@ -172,22 +175,21 @@ class Gathering:
             return Outcome()
         return forward(operation, root, ranks, self.payloads, {})
 
-    def _tell(self, member: Member, outcome: Outcome) -> Send | None:
+    def _tell(self, member: Member, payload: Payload) -> tuple[Peer, bytes] | None:
         """Tell a replica its outcome; None if that has to wait, or comes in chunks."""
-        payload = outcome.of(member.rank)
+        body = payload.parts[0] if payload.parts else b""
+        if (
+            member.peer is not None
+            and len(payload.parts) < 2
+            and len(body) <= INLINE_LIMIT
+        ):
+            frame = member.link.send_at_once(self._outcomes, HUB, "", body)
+            if frame is not None:
+                return member.peer, frame
         made = self._made
         message = Message(
             Kind.OUTCOME, made.operation.code, group=made.group, seq=self.seq
         )
-        if payload.inline:
-            message.body = payload.parts[0]
-        if (
-            (payload.parts and not message.body)
-            or member.peer is None
-            or not member.link.send_at_once(message)
-        ):
-            message.payload = payload
-            self._coordinator.post(member, message)
-            return None
-        message.session = self._coordinator.session
-        return Send(message, member.peer)
+        message.payload = payload
+        self._coordinator.post(member, message)
+        return None

@@ -19,16 +19,28 @@ from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
 from zcoll.protocol.chunks import Assembly, Key, Sending
-from zcoll.wire import Flag, Kind, Message, Payload, pack_sizes, parse_sizes
+from zcoll.wire import Flag, Kind, Message, Payload, pack_sizes, parse, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from zcoll.wire import Buffer, Common
 
 WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once
 
 _PAYLOADS = (Kind.CONTRIBUTE, Kind.OUTCOME)  # whose body may be a small payload
 _LAST = (Kind.BYE, Kind.OVER)  # after which there is nothing that acknowledges them
+
+
+class _Packed:
+    """A message that is kept as it went; it holds no data."""
+
+    __slots__ = ("frame",)
+    data = None
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
 
 
 class Link:
@@ -43,7 +55,7 @@ class Link:
         self._grants = grants
         self._connected = False
         self._queue: deque[Message] = deque()  # not sent yet, without a number
-        self._unacked: deque[Message] = deque()  # sent and kept
+        self._unacked: deque[Message | _Packed] = deque()  # sent and kept
         self._replay: deque[Message] = deque()  # to be sent once more
         self._sent = 0  # the last number given out
         self._acknowledged = 0  # the last one that the other end is known to have
@@ -136,18 +148,22 @@ class Link:
             self._ack_due = False
         return out
 
-    def send_at_once(self, message: Message) -> bool:
-        """Number a message that needs no chunks, if nothing has to go before it.
+    def send_at_once(
+        self, common: Common, rank: int, site: str, body: Buffer
+    ) -> bytes | None:
+        """Number a small message, if nothing has to go before it.
 
         Returns:
-            Whether it has a number now: then the caller puts it on the wire.
+            Its frame, which the caller puts on the wire; or None.
         """
         if self._queue or self._replay or not self._connected:
-            return False
-        self._number(message).ack = self._received
+            return None
+        self._sent += 1
+        frame = common.pack(rank, self._sent, self._received, site, body)
+        self._unacked.append(_Packed(frame))
         self._unreported = 0
         self._ack_due = False
-        return True
+        return frame
 
     def _number(self, message: Message) -> Message:
         self._sent = message.number = self._sent + 1
@@ -223,16 +239,19 @@ class Link:
             raise ProtocolError(f"message {number} acknowledged of {self._sent} sent")
         while self._acknowledged < number:  # what is kept has all numbers after it
             self._acknowledged += 1
-            data = self._unacked.popleft().data
-            if data is not None:
-                self._in_flight -= len(data)
+            kept = self._unacked.popleft()
+            if kept.data is not None:
+                self._in_flight -= len(kept.data)
 
     # --- the connection ---------------------------------------------------
 
     def resume(self, received: int) -> None:
         """A connection stands, and the other end has got up to this number."""
         self.acknowledge(received)
-        self._replay = deque(self._unacked)
+        self._replay = deque(
+            parse([kept.frame]) if isinstance(kept, _Packed) else kept
+            for kept in self._unacked
+        )
         self._connected = True
 
     def suspend(self) -> None:

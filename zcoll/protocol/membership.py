@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
@@ -33,15 +33,17 @@ class Refusal(enum.Enum):
     UNKNOWN = "unknown"  # rank 0 does not know this connection: say HELLO again
 
 
-@dataclass
 class Membership:
     """Admits replicas, lets them resume, and notices those that are gone.
 
-    Attributes:
+    Args:
         own: Rank 0's identity; the others must agree on ``num_replicas``.
         session: The group's random number.
         job: The job's name; replicas of another job are refused.
         timing: The times.
+
+    Attributes:
+        session: As given; so are ``own``, ``job`` and ``timing``.
         complete: Whether every rank has come.
         doubted: When a connection has ended, and it is not known yet whose.
         closing: Whether the group has ended.
@@ -49,28 +51,24 @@ class Membership:
         unranked: Those who wait for a rank.
     """
 
-    own: Identity
-    session: int
-    job: str
-    timing: Timing
-    complete: bool = False
-    doubted: float | None = None
-    _full_since: float | None = None
-    closing: bool = False
-    members: list[Member] = field(default_factory=list)
-    unranked: Unranked = field(default_factory=Unranked)
-    _peers: dict[Peer, Member] = field(default_factory=dict)
-    _last_waiting: float = 0.0
-
-    def __post_init__(self) -> None:
+    def __init__(self, own: Identity, session: int, job: str, timing: Timing) -> None:
+        self.own = own
+        self.session = session
+        self.job = job
+        self.timing = timing
+        self.doubted: float | None = None
+        self.closing = False
+        self.unranked = Unranked()
         self.members = [
-            Member(rank, Link(grants=False)) for rank in range(self.own.num_replicas)
+            Member(rank, Link(grants=False)) for rank in range(own.num_replicas)
         ]
         local = self.members[0]
         local.link = LocalLink()
-        local.state, local.peer, local.identity = State.PRESENT, LOCAL, self.own
-        self._peers[LOCAL] = local
+        local.state, local.peer, local.identity = State.PRESENT, LOCAL, own
         self.complete = len(self.members) == 1
+        self._peers: dict[Peer, Member] = {LOCAL: local}
+        self._full_since: float | None = None
+        self._last_waiting = 0.0
 
     def by_peer(self, peer: Peer) -> Member | None:
         """The member at this connection."""

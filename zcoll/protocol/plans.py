@@ -5,8 +5,7 @@ They are JSON, never a user's value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zcoll.errors import CollectiveError, ProtocolError
 from zcoll.operations import Makes
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 MAX_NAME = 60  # characters of what a group's name says of its parent, or its color
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(NamedTuple):
     """A group that is to be made.
 
     Attributes:

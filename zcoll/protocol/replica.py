@@ -26,7 +26,7 @@ from zcoll.protocol.failures import shorten
 from zcoll.protocol.identities import read_table
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.reports import read_ranks, read_report
-from zcoll.wire import Kind, Message, pack_fields, parse_fields, parse_small
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from zcoll.protocol.events import Contribution, Identity, Timing
@@ -100,18 +100,19 @@ class Replica:
         silent = self._link.silent and not self._out
         return joined and silent and self.calling.quiet(group)
 
-    def call_at_once(self, made: Contribution) -> Message | None:
+    def call_at_once(self, made: Contribution) -> tuple[int, bytes] | None:
         """Make a call the short way, if it can go that way.
 
         Returns:
-            The message to put on the wire; None if ``calling.call`` has to make it.
+            Its number, and the frame to put on the wire; None if ``calling.call`` has
+            to make it.
         """
         if self.phase is not Phase.JOINED or self._out:
             return None
-        message = self.calling.call_at_once(made)
-        if message is not None:
-            message.rank, message.session = self.identity.rank, self._admission.session
-        return message
+        admission = self._admission
+        return self.calling.call_at_once(
+            made, admission.identity.rank, admission.session
+        )
 
     def end_at_once(
         self, group: int, frames: list[Buffer], now: float
@@ -121,11 +122,10 @@ class Replica:
         Returns:
             The outcome; None if it is anything else, and nothing has been changed.
         """
-        fields = parse_small(frames, Kind.OUTCOME)
-        if fields is None or fields[2] != self._admission.session:
-            return None
-        self.heard = now
-        return self.calling.end_at_once(group, fields)
+        outcome = self.calling.end_at_once(group, frames)
+        if outcome is not None:
+            self.heard = now
+        return outcome
 
     def ask(self, group: int, seq: int) -> None:
         """Ask rank 0 who is missing in a call."""

@@ -7,8 +7,7 @@ interpreter responds. So an answer waits a moment for those of the missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zcoll.absence import Absence, Whereabouts, read_absence, write_absence
 from zcoll.errors import ProtocolError
@@ -30,8 +29,7 @@ SILENT = 3.0  # seconds without a beacon after which a replica does not respond
 MAX_STACK = 16_000  # characters of a stack that are passed on
 
 
-@dataclass(slots=True)
-class _Query:
+class _Query(NamedTuple):
     """A question that waits for the answers of those who are missing."""
 
     rank: int
@@ -39,7 +37,7 @@ class _Query:
     seq: int
     due: float
     unanswered: set[int]
-    told: dict[int, dict[str, Any]] = field(default_factory=dict)
+    told: dict[int, dict[str, Any]]
 
 
 class Reports:
@@ -67,7 +65,7 @@ class Reports:
     def ask(self, rank: int, group: int, seq: int, now: float) -> None:
         """A replica asks who is missing in a call."""
         asked = self._ask_the_missing(group, seq)
-        self._queries.append(_Query(rank, group, seq, now + ANSWER_TIME, asked))
+        self._queries.append(_Query(rank, group, seq, now + ANSWER_TIME, asked, {}))
         self.tick(now)
 
     def peek(self, group: int, seq: int, now: float) -> dict[str, Any]:

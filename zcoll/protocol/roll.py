@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zcoll.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from zcoll.operations import Operation
 
@@ -50,6 +50,18 @@ class Roll:
         if seq != self._entries[rank][0] + 1 or rank in self.left:
             raise ProtocolError(f"call {seq} of replica {rank} is out of order")
         self._entries[rank] = (seq, operation, root, tag, site)
+
+    def note_all(
+        self,
+        seq: int,
+        operation: Operation,
+        root: int,
+        tag: str,
+        sites: Mapping[int, str],
+    ) -> None:
+        """All members have made the next call, each at its site."""
+        for rank, site in sites.items():
+            self._entries[rank] = (seq, operation, root, tag, site)
 
     def last(self, rank: int) -> int:
         """The number of a member's last call."""

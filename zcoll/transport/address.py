@@ -16,9 +16,8 @@ import errno
 import logging
 import re
 import socket
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from zcoll.errors import ConfigurationError
 from zcoll.transport import ipc
@@ -40,8 +39,7 @@ class NameNotResolved(socket.gaierror):
     """The name of the master does not resolve, as yet: it may be worth waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where rank 0 listens, or where a replica connects.
 
     Attributes:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zcoll.transport.address import Place
 
-_OPEN = Path("/dev/fd")  # Linux and macOS: one entry for each open descriptor
+_OPEN = "/dev/fd"  # Linux and macOS: one entry for each open descriptor
 
 
 def let_go(place: Place, *, listens: bool) -> None:
@@ -38,6 +36,8 @@ def let_go(place: Place, *, listens: bool) -> None:
 
 
 def _belongs(descriptor: int, place: Place, *, listens: bool) -> bool:
+    import socket  # noqa: PLC0415 - it is there, as the group has sockets
+
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         return False
     with socket.socket(fileno=os.dup(descriptor)) as copy:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import socket
 import stat
 import weakref
@@ -119,6 +118,8 @@ class Claim:
 
         What dead owners of other ports have left behind is removed on the way.
         """
+        import secrets  # noqa: PLC0415 - it loads OpenSSL, and replicas reserve none
+
         cls._sweep()
         for _ in range(100):
             port = _FIRST + secrets.randbelow(_LAST - _FIRST + 1)

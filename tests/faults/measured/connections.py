@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from faults import acts, netns, remote
@@ -39,7 +38,7 @@ def behind_a_proxy(
     """Make a group of processes that reach rank 0 through a proxy."""
     port = tcp_port()
     with Proxy(port, faults) as proxy, nursery.puppets(SIZE) as puppets:
-        tuning = asdict(way.liveness)
+        tuning = way.liveness._asdict()
         for rank, puppet in enumerate(puppets):
             mine = proxy.port if rank else port
             puppet.do(acts.use_the_wire)
@@ -54,7 +53,7 @@ def on_two_hosts(
     nursery: Nursery, way: Way
 ) -> Iterator[tuple[netns.Hosts, list[Puppet]]]:
     """Make a group of two processes on two hosts."""
-    tuning = asdict(way.liveness)
+    tuning = way.liveness._asdict()
     with netns.hosts() as two, remote.group_on(two, nursery, **tuning) as puppets:
         yield two, puppets
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
+from holding import lanes
 from report import report
 
 import zcoll
+
+LIMIT = 20.0  # seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +43,15 @@ def try_everything(group: zcoll.Communicator) -> list[str]:
 
 
 def child(sender: Connection, group: zcoll.Communicator) -> None:
-    sender.send(try_everything(group))
+    sender.send((try_everything(group), lanes()))
+
+
+def wait_for_lanes(count: int) -> None:
+    """Wait until memory is shared, so that a child has something to let go of."""
+    deadline = time.monotonic() + LIMIT
+    while lanes() < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def main() -> None:
@@ -47,12 +59,14 @@ def main() -> None:
     rank = zcoll.replica_rank()
     before = zcoll.allreduce_async(1)
     group = zcoll.world().dup()
+    if os.environ.get("ZCOLL_LANE") == "auto":
+        wait_for_lanes(1 if rank else zcoll.num_replicas() - 1)
 
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
     process = context.Process(target=child, args=(sender, group))
     process.start()
-    in_child = receiver.recv()
+    in_child, lanes_of_child = receiver.recv()
     process.join()
 
     pid = os.fork()
@@ -64,6 +78,7 @@ def main() -> None:
         rank,
         {
             "in the child": in_child,
+            "lanes of the child": lanes_of_child,
             "exit of the children": [process.exitcode, status],
             "in the parent": [before.result(20), zcoll.allreduce(2)],
             "in the parent's group": group.allgather(rank),

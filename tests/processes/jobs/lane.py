@@ -1,11 +1,13 @@
 """Calls of random sizes, all results checked; one replica may kill itself meanwhile.
 
-Arguments: the number of calls, the largest size in bytes, a seed, and for replicas
-that die: their rank and the seconds until then.
+Arguments: the number of calls, the smallest and the largest size in bytes, a seed; and
+if a replica dies: its rank, and the seconds from the first result until then. With
+TEST_ROOM, each process gets so many bytes of shared memory, and then no more.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -14,6 +16,7 @@ import threading
 from typing import Any
 
 import numpy as np
+from holding import descriptors, lanes
 from report import report
 
 import zcoll
@@ -35,36 +38,55 @@ def is_right(result: Any, num_replicas: int, step: int, size: int) -> bool:
     return len(result) == size // 8 and bool((result == expected).all())
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def limit_room(most: int) -> None:
+    """Answer as a system does that has no more memory for files."""
+    reserve, left = os.posix_fallocate, most
+
+    def posix_fallocate(descriptor: int, start: int, size: int) -> None:
+        nonlocal left
+        if size > left:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        left -= size
+        reserve(descriptor, start, size)
+
+    os.posix_fallocate = posix_fallocate
+
+
+def die_later(seconds: float) -> None:
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL])
+    timer.daemon = True
+    timer.start()
 
 
 def main() -> None:
-    calls, largest, seed = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    calls, smallest, largest, seed = map(int, sys.argv[1:5])
+    if "TEST_ROOM" in os.environ:
+        limit_room(int(os.environ["TEST_ROOM"]))
     before = descriptors()
     zcoll.initialize()
     rank, size = zcoll.replica_rank(), zcoll.num_replicas()
-    if len(sys.argv) > 4 and int(sys.argv[4]) == rank:
-        pid = os.getpid()
-        timer = threading.Timer(float(sys.argv[5]), os.kill, [pid, signal.SIGKILL])
-        timer.daemon = True
-        timer.start()
+    dies = len(sys.argv) > 5 and int(sys.argv[5]) == rank
     choose = random.Random(seed)  # the same choices on every replica
     wrong = error = None
     done = 0
     try:
         for step in range(calls):
-            length = int(largest ** choose.random()) if step else largest
+            # The largest comes first; then many are small.
+            share = choose.random() ** 2 if step else 1.0
+            length = int((smallest + 1) ** (1 - share) * (largest + 1) ** share) - 1
             result = zcoll.allreduce(value_of(rank, step, length))
             if not is_right(result, size, step, length):
                 wrong = f"call {step} of {length} bytes"
                 break
             done += 1
+            if dies and done == 1:
+                die_later(float(sys.argv[6]))
     except zcoll.ReplicaLostError as lost:
         error = lost.rank
     zcoll.teardown()
     left = descriptors() - before
-    report(rank, {"done": done, "wrong": wrong, "lost": error, "left": left})
+    found = {"done": done, "wrong": wrong, "lost": error, "left": left}
+    report(rank, {**found, "lanes": lanes()})
 
 
 if __name__ == "__main__":

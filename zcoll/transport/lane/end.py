@@ -17,23 +17,35 @@ if TYPE_CHECKING:
 _log = logging.getLogger("zcoll.lane")
 
 
+def warn_of_no_room() -> None:
+    """Tell people that messages have to go by the socket."""
+    _log.warning("no room for shared memory: going on by ZeroMQ")
+
+
 class End:
     """This side's end of a lane.
 
     Args:
         lane: The lane; closed with the end.
         by_socket: Sends frames by the socket; False if there is no connection.
+        warn: Tells people that there is no room.
 
     Attributes:
         sends: Whether this side's messages go through the lane.
         begun: Whether the other side's come through it.
     """
 
-    def __init__(self, lane: Lane, by_socket: Callable[[list[Buffer]], bool]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        by_socket: Callable[[list[Buffer]], bool],
+        warn: Callable[[], None],
+    ) -> None:
         self.sends = False
         self.begun = False
         self._lane = lane
         self._by_socket = by_socket
+        self._warn = warn
 
     def send(self, message: Message) -> bool:
         """Send a message; False if there is no connection.
@@ -46,11 +58,20 @@ class End:
             ProtocolError: The lane's memory makes no sense.
         """
         frames, lane = pack(message), self._lane
-        for_lane = message.number or (message.kind is Kind.ACK and not lane.backlog)
-        if not (self.sends and for_lane):
+        if message.number or (message.kind is Kind.ACK and not lane.backlog):
+            return self.send_numbered(frames)
+        return self._by_socket(frames)
+
+    def send_numbered(self, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no connection.
+
+        Raises:
+            ProtocolError: The lane's memory makes no sense.
+        """
+        if not self.sends:
             return self._by_socket(frames)
         try:
-            lane.send(frames)
+            self._lane.send(frames)
         except FullError:
             self._give_up()
         return True
@@ -69,7 +90,7 @@ class End:
 
     def _give_up(self) -> None:
         """There is no memory for a message: from here on all go by the socket."""
-        _log.warning("no room for shared memory: going on by ZeroMQ")
+        self._warn()
         self.sends = False
         for frames in self._lane.take_back():
             self._by_socket(frames)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
 from zcoll.transport.lane.bell import Ringer, bell_ticket
-from zcoll.transport.lane.end import End
+from zcoll.transport.lane.end import End, warn_of_no_room
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.regions import Regions
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
@@ -53,6 +53,7 @@ class HubLanes:
         self._admitted = admitted
         self._wanted = wanted
         self._ends: dict[bytes, End] = {}
+        self._warn = functools.cache(warn_of_no_room)  # once for all lanes
         self._regions: Regions | None = None  # once there is a lane
         self._broken: list[tuple[bytes, ProtocolError]] = []
 
@@ -96,7 +97,8 @@ class HubLanes:
             ringer = stack.enter_context(contextlib.closing(Ringer(bell)))
             lane = Lane(segment, ringer, made=False, regions=regions)
             stack.pop_all()
-        self._ends[peer] = End(lane, functools.partial(self._router.send, peer))
+        by_socket = functools.partial(self._router.send, peer)
+        self._ends[peer] = End(lane, by_socket, self._warn)
         fields = {"token": memory.token, "bell": own, "claim": lane.claim}
         shared = None if regions is None else regions.ticket
         self._router.send(peer, write(Word.TAKE, **fields, regions=shared))
@@ -149,6 +151,17 @@ class HubLanes:
             self._break(peer, error)
             return True  # the peer is given up anyway, and not for its connection
 
+    def send_numbered(self, peer: bytes, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no way to a peer."""
+        end = self._ends.get(peer)
+        if end is None:
+            return self._router.send(peer, frames)
+        try:
+            return end.send_numbered(frames)
+        except ProtocolError as error:
+            self._break(peer, error)
+            return True
+
     def receive(
         self, most: int, *, socket: bool, everything: bool
     ) -> Iterator[tuple[bytes, list[Buffer]]]:
@@ -173,7 +186,7 @@ class HubLanes:
                 if ahead is not None:  # what the replica wrote before it
                     yield from self._take_from(peer, ahead, ahead.unread)
                 yield peer, frames
-            socket = self._router.holds_more()
+            socket = most > 0 and self._router.holds_more()
 
     def _take_from(
         self, peer: bytes, end: End, most: int

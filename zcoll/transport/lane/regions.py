@@ -81,7 +81,6 @@ class Regions:
         self._gone: list[Reading] = []  # without a lane, but perhaps still reading
         self._claims = 0
         self._reserved, self._limit = _AT_REST  # less while there is no room for more
-        self._warned = False
         self._used = False  # since the last tick
         self._used_at = 0.0
 
@@ -175,9 +174,7 @@ class Regions:
             self._reserved = end
             return True
         self._limit = self._reserved  # until it has been idle
-        if not self._warned:
-            self._warned = True
-            _log.warning("no room for more shared memory: outcomes go to each replica")
+        _log.debug("no room for more shared memory: outcomes go to each replica")
         return False
 
     def tick(self, now: float) -> None:

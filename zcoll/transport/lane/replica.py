@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
 from zcoll.transport.lane.bell import Ringer, bell_ticket
-from zcoll.transport.lane.end import End
+from zcoll.transport.lane.end import End, warn_of_no_room
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
@@ -36,6 +37,7 @@ class ReplicaLane:
         self._wanted = wanted
         self._offered: Segment | None = None
         self._end: End | None = None
+        self._warn = functools.cache(warn_of_no_room)  # once for all connections
 
     # --- the agreement ----------------------------------------------------
 
@@ -91,7 +93,7 @@ class ReplicaLane:
                 regions.close()
             raise
         self._offered = None
-        self._end = End(lane, self._dealer.send)
+        self._end = End(lane, self._dealer.send, self._warn)
         begin = write(Word.BEGIN, regions=regions is not None)
         self._end.sends = self._dealer.send(begin)
         _log.debug("messages go through shared memory")
@@ -115,6 +117,16 @@ class ReplicaLane:
             return self._dealer.send(pack(message))
         return self._end.send(message)
 
+    def send_numbered(self, frames: list[Buffer]) -> bool:
+        """Send a message of the reliable stream; False if there is no connection.
+
+        Raises:
+            ProtocolError: The lane's memory makes no sense.
+        """
+        if self._end is None:
+            return self._dealer.send(frames)
+        return self._end.send_numbered(frames)
+
     def receive(self, most: int, *, socket: bool) -> Iterator[list[Buffer]]:
         """Take messages. Data is lent until the next one is taken.
 
@@ -133,7 +145,7 @@ class ReplicaLane:
             else:
                 yield from self._take(self.unread)  # rank 0 wrote them before it
                 yield frames
-            socket = self._dealer.holds_more()
+            socket = most > 0 and self._dealer.holds_more()
 
     def _take(self, most: int) -> Iterator[list[Buffer]]:
         end = self._end
