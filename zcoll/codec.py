@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from zcoll import bundle, plain
 from zcoll.absent import ABSENT
 from zcoll.callsite import is_own
+from zcoll.memory import copy_of
 from zcoll.wire import Buffer, Payload
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def decode(payload: Payload, loads: Loads | None = None) -> Any:
     """
     stream, *rest = payload.parts
     if rest and not payload.owned:
-        rest = [p if isinstance(p, bytearray) else bytearray(p) for p in rest]
+        rest = [p if isinstance(p, bytearray) else copy_of(p) for p in rest]
     if loads is not None:
         return loads(stream, buffers=rest)
     return pickle.loads(stream, buffers=rest)  # noqa: S301 - trusted: see above

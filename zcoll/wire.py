@@ -21,6 +21,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
+from zcoll.memory import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,13 +153,13 @@ class Payload:
         return len(self.parts) == 1 and len(self.parts[0]) <= INLINE_LIMIT
 
     def snapshot(self) -> None:
-        """Copy what the caller could still change. Afterwards it is stable."""
+        """Copy what the caller could still change: then it is the receiver's own."""
         if not self.stable:
             self.parts = [
-                part if isinstance(part, bytes) else bytearray(part)
+                part if isinstance(part, bytes) else copy_of(part)
                 for part in self.parts
             ]
-            self.stable = True
+            self.stable = self.owned = True
 
     def shared(self) -> Payload:
         """The same memory for several readers, none of whom owns it."""

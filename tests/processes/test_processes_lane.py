@@ -48,6 +48,15 @@ def test_thousands_of_calls(results: Path) -> None:
     check(call_often(results, 3, 2000, 8 * MIB, 3, timeout=120), 3, 2000)
 
 
+@pytest.mark.parametrize("lane", LANES)
+def test_arrays_of_random_sizes(results: Path, lane: str) -> None:
+    """Whatever the program does with operands and results, others see nothing of it."""
+    arguments = ("arrays.py", 4, results, "50", str(8 * 10**6), "1")
+    found = run_job(*arguments, environment={"ZCOLL_LANE": lane}).check().reports
+    assert [found[rank]["wrong"] for rank in range(4)] == [None] * 4
+    assert all(told["kept"] for told in found.values())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_replica_is_killed_while_200_mb_are_on_their_way(
     results: Path, seed: int

@@ -35,7 +35,7 @@ class Memory:
         self.reserved = least
         one, other = self.words
         self.writer = Writer(one, other, self.space, least, self.reserve, self.release)
-        self.reader = Reader(other, one, self.space)
+        self.reader = Reader(other, one, self.space, memoryview(b""))
 
     def reserve(self, start: int, size: int) -> bool:
         assert start == self.reserved

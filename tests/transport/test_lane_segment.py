@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import resource
+import signal
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -49,6 +50,56 @@ def test_both_sides_see_the_same_memory(made: Segment) -> None:
         assert made.reserve(4096, 4096)
         opened.memory[5000:5003] = b"abc"
         assert bytes(made.memory[5000:5003]) == b"abc"
+
+
+def test_it_can_be_opened_for_reading_only(made: Segment) -> None:
+    with contextlib.closing(Segment.open(made.ticket, writable=False)) as opened:
+        made.memory[100:103] = b"abc"
+        assert bytes(opened.memory[100:103]) == b"abc"
+        with pytest.raises(TypeError, match="read-only"):
+            opened.memory[100] = 1
+
+
+def test_a_claim_holds_until_the_memory_is_closed(made: Segment) -> None:
+    one = Segment.open(made.ticket, writable=False)
+    other = Segment.open(made.ticket, writable=False)
+    for number, segment in enumerate((one, other), start=1):
+        segment.claim(number)
+        assert made.is_claimed(number)
+    assert not made.is_claimed(3)
+    one.close()
+    assert [made.is_claimed(number) for number in (1, 2)] == [False, True]
+    other.close()
+    assert not made.is_claimed(2)
+
+
+def test_a_claim_ends_with_its_process(made: Segment) -> None:
+    ticket = made.ticket
+    told, telling = os.pipe()
+    child = os.fork()
+    if child == 0:
+        opened = Segment.open(ticket, writable=False)
+        opened.claim(1)
+        os.write(telling, b"x")
+        signal.pause()
+    assert os.read(told, 1)
+    assert made.is_claimed(1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert not made.is_claimed(1)
+    os.close(told)
+    os.close(telling)
+
+
+def test_a_system_without_such_locks(
+    made: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with pytest.raises(UnavailableError, match="cannot be locked: Invalid"):
+        made.claim(1)
 
 
 def test_it_has_no_name(made: Segment) -> None:

@@ -25,6 +25,7 @@ from zcoll.errors import (
     GroupError,
     ZcollError,
 )
+from zcoll.memory import pool
 from zcoll.protocol.events import (
     WORLD,
     Deliver,
@@ -379,6 +380,7 @@ class Engine(Loop):
         self._stalls.check(self._futures.values(), now)
         self._questions.tick(now)
         self._replica.tick(now)
+        pool.tick(now)
 
     def _take_call(self, request: Request) -> None:
         try:

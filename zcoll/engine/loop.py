@@ -27,6 +27,7 @@ from zcoll import codec
 from zcoll.engine.bell import Bell
 from zcoll.engine.shield import Woken, shield
 from zcoll.errors import GroupError
+from zcoll.memory import pool
 from zcoll.worker import user_code
 
 if TYPE_CHECKING:
@@ -273,6 +274,7 @@ class Loop:
 
     def _run(self) -> None:
         error: GroupError | None = None
+        pool.open(self)
         try:
             while not self._finished and self._broken is None:
                 self._patrol()
@@ -372,6 +374,7 @@ class Loop:
                 _log.exception("zcoll could not do what was left to do")
         self._give_up(error)
         self._bell.close()
+        pool.close(self)
 
     # --- what a subclass says ---------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zcoll.errors import ProtocolError
+from zcoll.memory import Growing, copy_of
 from zcoll.wire import (
     CHUNK_SIZE,
     Buffer,
@@ -41,52 +42,58 @@ class Sending:
                     group=self.key[0],
                     seq=self.key[1],
                     body=place,
-                    data=data if self.payload.stable else bytes(data),
+                    data=data if self.payload.stable else copy_of(data),
                 )
             self.part += 1
             self.offset = 0
         return None
 
 
-@dataclass(slots=True)
 class Assembly:
     """A payload of which chunks are still to come. It grows only as they do.
 
     A part that comes whole, in memory that may be written, is not copied: that is
     the socket's own, which nobody else has.
+
+    Args:
+        sizes: Those of its parts in bytes; not all are 0.
+
+    Attributes:
+        parts: Those that are complete.
     """
 
-    sizes: list[int]
-    parts: list[bytearray | memoryview] = field(default_factory=list)
+    def __init__(self, sizes: list[int]) -> None:
+        self.parts: list[Buffer] = []
+        self._sizes = sizes
+        self._open_part()
 
-    def __post_init__(self) -> None:
-        self._open_parts()
-
-    def _open_parts(self) -> None:
-        """Start the part that the next chunk belongs to."""
-        while len(self.parts) < len(self.sizes) and (
-            not self.parts or len(self.parts[-1]) == self.sizes[len(self.parts) - 1]
-        ):
-            self.parts.append(bytearray())
+    def _open_part(self) -> None:
+        """Start the part that the next chunk belongs to, if there is one."""
+        while len(self.parts) < len(self._sizes):
+            self._size = self._sizes[len(self.parts)]
+            self._part = Growing(self._size)
+            if self._size:
+                break
+            self.parts.append(self._part.finish())
 
     def add(self, message: Message) -> bool:
         """Add a chunk; tell whether the payload is complete."""
         place = parse_place(message.body)
         data = message.data or b""
-        part = len(self.parts) - 1
-        if place != (part, len(self.parts[part])):
+        part = self._part
+        if place != (len(self.parts), len(part)):
             raise ProtocolError(f"a chunk for {place} out of order")
-        if len(data) > self.sizes[part] - len(self.parts[part]) or not len(data):
+        if not 0 < len(data) <= self._size - len(part):
             raise ProtocolError(f"a chunk of {len(data)} bytes does not fit its part")
-        held = self.parts[part]
-        if len(data) == self.sizes[part] and _is_ours(data):
-            self.parts[part] = memoryview(data)
-        elif isinstance(held, bytearray):
-            held += data
-        self._open_parts()
-        return (
-            len(self.parts) == len(self.sizes) and len(self.parts[-1]) == self.sizes[-1]
-        )
+        if len(data) == self._size and _is_ours(data):
+            self.parts.append(data)
+        else:
+            part.add(data)
+            if len(part) < self._size:
+                return False
+            self.parts.append(part.finish())
+        self._open_part()
+        return len(self.parts) == len(self._sizes)
 
 
 def _is_ours(data: Buffer) -> bool:

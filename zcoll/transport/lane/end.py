@@ -143,6 +143,10 @@ class End:
         """
         self._lane.tick(now)
 
+    def use_no_regions(self) -> None:
+        """The other side cannot read what is written for all."""
+        self._lane.use_no_regions()
+
     def close(self) -> None:
         """Let go of the lane."""
         self._lane.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.end import End, warn_of_no_room
 from zcoll.transport.lane.lane import SIZE, Lane, fence
+from zcoll.transport.lane.regions import Regions
 from zcoll.transport.lane.segment import Segment, Ticket, UnavailableError
 from zcoll.transport.lane.talk import Word, is_talk, read, write
 from zcoll.wire import pack
@@ -53,6 +54,7 @@ class HubLanes:
         self._wanted = wanted
         self._ends: dict[bytes, End] = {}
         self._warn = functools.cache(warn_of_no_room)  # once for all lanes
+        self._regions: Regions | None = None  # once there is a lane
         self._broken: list[tuple[bytes, ProtocolError]] = []
 
     # --- the agreement ----------------------------------------------------
@@ -72,7 +74,7 @@ class HubLanes:
                 token = memory.token
                 self._take(peer, memory, Ticket.read(fields.get("bell")))
             elif word is Word.BEGIN and peer in self._ends:
-                self._begin(peer, self._ends[peer])
+                self._begin(peer, self._ends[peer], fields)
         except UnavailableError as error:
             self.drop(peer)
             self.ways[peer] = f"ZeroMQ ({error})"
@@ -89,17 +91,30 @@ class HubLanes:
             raise UnavailableError("ZCOLL_LANE=zmq at rank 0")
         if memory.size != SIZE:
             raise UnavailableError("another version of zcoll")
-        own = bell_ticket(self._bell)
+        own, regions = bell_ticket(self._bell), self._make_regions()
         with contextlib.ExitStack() as stack:
             segment = stack.enter_context(contextlib.closing(Segment.open(memory)))
             ringer = stack.enter_context(contextlib.closing(Ringer(bell)))
-            lane = Lane(segment, ringer, made=False)
+            lane = Lane(segment, ringer, made=False, regions=regions)
             stack.pop_all()
         by_socket = functools.partial(self._router.send, peer)
         self._ends[peer] = End(lane, by_socket, self._warn)
-        self._router.send(peer, write(Word.TAKE, token=memory.token, bell=own))
+        fields = {"token": memory.token, "bell": own, "claim": lane.claim}
+        shared = None if regions is None else regions.ticket
+        self._router.send(peer, write(Word.TAKE, **fields, regions=shared))
 
-    def _begin(self, peer: bytes, end: End) -> None:
+    def _make_regions(self) -> Regions | None:
+        """The regions of this process, or None if there cannot be any."""
+        if self._regions is None:
+            try:
+                self._regions = Regions()
+            except UnavailableError as error:
+                _log.debug("outcomes go to each replica: %s", error)
+        return self._regions
+
+    def _begin(self, peer: bytes, end: End, fields: dict[str, Any]) -> None:
+        if not fields.get("regions"):
+            end.use_no_regions()
         end.begun = True
         end.sends = self._router.send(peer, write(Word.BEGIN))
         self.ways[peer] = "shared memory"
@@ -204,6 +219,8 @@ class HubLanes:
     def tick(self, now: float) -> None:
         """Time has passed: give back memory that is not needed any more."""
         self._for_each(lambda end: end.tick(now))
+        if self._regions is not None:
+            self._regions.tick(now)
 
     def _for_each(self, act: Callable[[End], None]) -> None:
         for peer, end in list(self._ends.items()):
@@ -253,3 +270,6 @@ class HubLanes:
     def close(self) -> None:
         """Let go of all lanes."""
         self.retain(frozenset())
+        if self._regions is not None:
+            self._regions.close()
+            self._regions = None

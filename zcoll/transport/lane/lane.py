@@ -29,6 +29,7 @@ from zcoll.transport.lane.segment import UnavailableError
 
 if TYPE_CHECKING:
     from zcoll.transport.lane.bell import Ringer
+    from zcoll.transport.lane.regions import Reading, Regions
     from zcoll.transport.lane.segment import Segment
     from zcoll.wire import Buffer
 
@@ -57,16 +58,27 @@ class Lane:
         segment: Shared with the other side, and closed with the lane.
         ringer: To wake the other side; closed with the lane.
         made: Whether this side has made the segment.
+        regions: At rank 0: where it writes what all replicas get, if there is room.
+        read: At a replica: rank 0's segment for that; closed with the lane.
 
     Attributes:
         backlog: Messages that wait for room in the ring.
         rings: Whether something has been sent since the last :meth:`ring`.
+        claim: What the other side claims of the regions, if there are any.
 
     Raises:
         UnavailableError: There is no room for it.
     """
 
-    def __init__(self, segment: Segment, ringer: Ringer, *, made: bool) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        ringer: Ringer,
+        *,
+        made: bool,
+        regions: Regions | None = None,
+        read: Segment | None = None,
+    ) -> None:
         self.backlog: deque[list[Buffer]] = deque()
         self.rings = False
         self._segment = segment
@@ -91,7 +103,13 @@ class Lane:
             lambda start, size: segment.reserve(base + start, size),
             lambda start, size: segment.release(base + start, size),
         )
-        self._reader = Reader(self._own, self._other, read_only)
+        shared = memoryview(b"") if read is None else read.memory
+        self._reader = Reader(self._own, self._other, read_only, shared)
+        self._read = read
+        self.claim = 0 if regions is None else regions.next_claim()
+        self._reading: Reading | None = None
+        if regions is not None:
+            self._reading = regions.join(self.claim, self._writer, self._other)
         self._sleeps = 0
         self._rung = 0  # the other side's sleep for which it has been rung last
         self._consumed = 0  # when there was last no room for the backlog
@@ -119,10 +137,16 @@ class Lane:
         while self.backlog:
             self._consumed = self._other[CONSUMED]
             self.rings = True  # also for what only takes the reader back to the start
-            if not self._writer.write(self.backlog[0]):
+            if not (self._reading or self._writer).write(self.backlog[0]):
                 break
             self._large = self._large or len(self.backlog[0]) > 1
             self.backlog.popleft()
+
+    def use_no_regions(self) -> None:
+        """The other side cannot read them."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
 
     def ring(self) -> None:
         """Wake the other side, if it sleeps and has been sent something.
@@ -211,8 +235,11 @@ class Lane:
         It writes nothing, so it is right in a forked child too.
         """
         self.backlog.clear()
+        self.use_no_regions()
         self._reader.take_back()
         for view in self._views:
             view.release()
+        if self._read is not None:
+            self._read.close()
         self._segment.close()
         self._ringer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.end import End, warn_of_no_room
@@ -77,21 +77,25 @@ class ReplicaLane:
                 _log.debug("messages go by ZeroMQ: %s", fields.get("why"))
                 self._forget_offer()
             elif word is Word.TAKE:
-                self._begin(offered, Ticket.read(fields.get("bell")))
+                self._begin(offered, fields)
         except UnavailableError as error:
             if self._end is None:
                 self._withdraw(error)
 
-    def _begin(self, offered: Segment, bell: Ticket) -> None:
-        ringer = Ringer(bell)
+    def _begin(self, offered: Segment, fields: dict[str, Any]) -> None:
+        ringer = Ringer(Ticket.read(fields.get("bell")))
+        regions = _open_regions(fields)
         try:
-            lane = Lane(offered, ringer, made=True)
+            lane = Lane(offered, ringer, made=True, read=regions)
         except UnavailableError:
             ringer.close()
+            if regions is not None:
+                regions.close()
             raise
         self._offered = None
         self._end = End(lane, self._dealer.send, self._warn)
-        self._end.sends = self._dealer.send(write(Word.BEGIN))
+        begin = write(Word.BEGIN, regions=regions is not None)
+        self._end.sends = self._dealer.send(begin)
         _log.debug("messages go through shared memory")
 
     def drop(self) -> None:
@@ -207,3 +211,20 @@ class ReplicaLane:
         """Say that this side is awake."""
         if self._end is not None:
             self._end.get_up()
+
+
+def _open_regions(fields: dict[str, Any]) -> Segment | None:
+    """Rank 0's regions, claimed; None if they cannot be read here."""
+    claim = fields.get("claim")
+    try:
+        segment = Segment.open(Ticket.read(fields.get("regions")), writable=False)
+    except UnavailableError as error:
+        _log.debug("outcomes come for each replica: %s", error)
+        return None
+    try:
+        segment.claim(claim if type(claim) is int else 0)
+    except UnavailableError as error:
+        _log.debug("outcomes come for each replica: %s", error)
+        segment.close()
+        return None
+    return segment

@@ -14,6 +14,9 @@ its sizes in front. Where the next one does not fit, a mark sends the reader bac
 the start. Only the writer knows where free space is; the reader needs no more than its
 own place, and a message that makes no sense is an error, never a read outside.
 
+Instead of its data, a message may have a reference: where the data stands in memory
+that several readers share; see :mod:`zcoll.transport.lane.regions`.
+
 The writer reserves memory as it needs it, and gives it back when it has been idle.
 """
 
@@ -36,6 +39,8 @@ PUBLISHED, CONSUMED, ASLEEP = range(WORDS)
 _SIZES = struct.Struct("=II")  # of the head, and of the data plus 1; 0 without data
 _BACK = _SIZES.pack(0xFFFFFFFF, 0xFFFFFFFF)  # instead: go on at the start
 _EMPTY = _SIZES.size  # bytes of a message without any
+_REFERS = 0x80000000  # bit of the second size: the data is a reference
+_REFERENCE = struct.Struct("=QQ")  # where the data stands, and its size
 
 
 class FullError(Exception):
@@ -53,6 +58,9 @@ class Writer:
             reserved in multiples of it.
         reserve: Reserves space, from and so many bytes; False if there is no room.
         release: Gives reserved space back.
+
+    Attributes:
+        written: Messages that have been written.
     """
 
     def __init__(
@@ -75,9 +83,13 @@ class Writer:
         # where the reader is.
         self._unread: deque[int] = deque()
         self._read = 0
-        self._written = 0
+        self.written = 0
 
-    def write(self, frames: list[Buffer]) -> bool:
+    def refer(self, head: Buffer, start: int, size: int) -> bool:
+        """Write a message whose data stands in the regions; as :meth:`write`."""
+        return self.write([head, _REFERENCE.pack(start, size)], _REFERS)
+
+    def write(self, frames: list[Buffer], mark: int = 0) -> bool:
         """Write a message of one or two frames, and publish it.
 
         Returns:
@@ -93,10 +105,10 @@ class Writer:
         start = self._find(_SIZES.size + size + _SIZES.size)
         if start is None:
             return False
-        self._publish(start, frames)
+        self._publish(start, frames, mark)
         return True
 
-    def _publish(self, start: int, frames: list[Buffer]) -> None:
+    def _publish(self, start: int, frames: list[Buffer], mark: int) -> None:
         self._unread.append(self._place)
         if start != self._place:
             self._space[self._place : self._place + _SIZES.size] = _BACK
@@ -109,11 +121,11 @@ class Writer:
             data = frames[1]
             self._space[end : end + len(data)] = data
             end += len(data)
-            marked = len(data) + 1
+            marked = len(data) + 1 | mark
         self._space[start:body] = _SIZES.pack(len(head), marked)
         self._place = end + 7 & ~7
-        self._written += 1
-        self._own[PUBLISHED] = self._written
+        self.written += 1
+        self._own[PUBLISHED] = self.written
 
     def _find(self, size: int) -> int | None:
         """Where a message of this size can stand, or None while there is no space."""
@@ -140,7 +152,7 @@ class Writer:
 
         A larger one could overwrite the mark that sends the reader there.
         """
-        self._publish(0, [b""])
+        self._publish(0, [b""], 0)
 
     def _grow(self, least: int) -> bool:
         """Reserve so much space, and rather more."""
@@ -154,8 +166,8 @@ class Writer:
 
     def _note_read(self) -> None:
         read = self._other[CONSUMED]
-        if not self._read <= read <= self._written:
-            raise ProtocolError(f"{read} messages read of {self._written} written")
+        if not self._read <= read <= self.written:
+            raise ProtocolError(f"{read} messages read of {self.written} written")
         while self._read < read:
             self._unread.popleft()
             self._read += 1
@@ -190,15 +202,23 @@ class Reader:
         own: This side's words.
         other: The writer's words.
         space: Where the messages stand.
+        regions: What references refer to; empty if there must not be any.
 
     Attributes:
         count: Messages that have been read.
     """
 
-    def __init__(self, own: memoryview, other: memoryview, space: memoryview) -> None:
+    def __init__(
+        self,
+        own: memoryview,
+        other: memoryview,
+        space: memoryview,
+        regions: memoryview,
+    ) -> None:
         self._own = own
         self._other = other
         self._space = space
+        self._regions = regions
         self._place = 0
         self.count = 0
         self._next: int | None = None
@@ -207,7 +227,7 @@ class Reader:
     def read(self) -> list[Buffer] | None:
         """Look at the next message, or None.
 
-        Its second frame is the ring's own memory: it is lent until :meth:`done`.
+        Its second frame is shared memory: it is lent until :meth:`done`.
 
         Raises:
             ProtocolError: What stands there is no message.
@@ -217,6 +237,7 @@ class Reader:
         if self._space[self._place : self._place + _SIZES.size] == _BACK:
             self._place = 0
         head_size, marked = _SIZES.unpack_from(self._space, self._place)
+        refers, marked = marked & _REFERS, marked & ~_REFERS
         start = self._place + _SIZES.size
         end = start + head_size
         last = end + max(0, marked - 1)
@@ -226,9 +247,19 @@ class Reader:
         self._next = following
         frames: list[Buffer] = [bytes(self._space[start:end])]
         if marked:
-            self._lent = self._space[end:last]
+            data = self._space[end:last]
+            self._lent = self._look_up(data) if refers else data
             frames.append(self._lent)
         return frames
+
+    def _look_up(self, reference: memoryview) -> memoryview:
+        """The data that a reference refers to."""
+        if len(reference) != _REFERENCE.size:
+            raise ProtocolError("a reference that is none")
+        start, size = _REFERENCE.unpack(reference)
+        if start + size > len(self._regions):
+            raise ProtocolError("a reference to memory that there is not")
+        return self._regions[start : start + size]
 
     def done(self) -> bool:
         """The message that was read last is no longer looked at; False if none was."""

@@ -14,6 +14,7 @@ import os
 import platform
 import secrets
 import stat
+import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ if sys.platform == "linux":
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TOKEN = 32  # random bytes at the start, by which the other side knows the memory
 _PAGE = mmap.PAGESIZE
+_LOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 
 
 class UnavailableError(Exception):
@@ -114,16 +116,18 @@ class Segment:
     Args:
         descriptor: A memfd, which belongs to the segment from here on.
         size: Its size in bytes.
+        writable: Whether this process may write it.
 
     Attributes:
         memory: All of it. The first page holds the token.
     """
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int, size: int, *, writable: bool = True) -> None:
         self._descriptor = descriptor
         self._size = size
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
-            self._map = mmap.mmap(descriptor, size)
+            self._map = mmap.mmap(descriptor, size, access=access)
         except OSError as error:
             os.close(descriptor)
             text = f"memory cannot be mapped: {error.strerror}"
@@ -163,21 +167,25 @@ class Segment:
         return segment
 
     @classmethod
-    def open(cls, ticket: Ticket) -> Segment:
+    def open(cls, ticket: Ticket, *, writable: bool = True) -> Segment:
         """Map another process's segment.
+
+        Args:
+            ticket: The segment's.
+            writable: Whether this process may write it.
 
         Raises:
             UnavailableError: It is another user's or another host's, or it is not
                 what the ticket says.
         """
         check_machine()
-        descriptor = ticket.open(os.O_RDWR)
+        descriptor = ticket.open(os.O_RDWR if writable else os.O_RDONLY)
         try:
             _check(descriptor, ticket)
         except BaseException:
             os.close(descriptor)
             raise
-        segment = cls(descriptor, ticket.size)
+        segment = cls(descriptor, ticket.size, writable=writable)
         if segment.memory[:_TOKEN].hex() != ticket.token:
             segment.close()
             raise UnavailableError("the memory is another's (another container?)")
@@ -205,6 +213,29 @@ class Segment:
         """Give a range of whole pages back. Nobody may be reading it."""
         with contextlib.suppress(OSError):  # then it stays reserved
             self._map.madvise(mmap.MADV_REMOVE, start, size)
+
+    def claim(self, number: int) -> None:
+        """Say that this process reads the segment, until it has closed it.
+
+        It is a lock, so the system says so, and takes it back from who dies.
+
+        Raises:
+            UnavailableError: The system has no such locks.
+        """
+        try:
+            self._lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, number)
+        except OSError as error:
+            text = f"memory cannot be locked: {error.strerror}"
+            raise UnavailableError(text) from error
+
+    def is_claimed(self, number: int) -> bool:
+        """Whether another one has made this claim, and may still read."""
+        found = self._lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, number)
+        return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+    def _lock(self, command: int, kind: int, number: int) -> bytes:
+        asked = _LOCK.pack(kind, os.SEEK_SET, number, 1, 0)
+        return fcntl.fcntl(self._descriptor, command, asked)
 
     @property
     def reserved(self) -> int:

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from zcoll.wire import Buffer
 
 _MAGIC = b"zl"  # where a message of the protocol has "zc"
-VERSION = 1  # of these words and of the layout of the memory
+VERSION = 2  # of these words and of the layout of the memory
 
 
 class Word(enum.IntEnum):
     """What is said."""
 
     OFFER = 1  # replica: my memory, and my bell
-    TAKE = 2  # rank 0: I have opened them; my bell
-    BEGIN = 3  # either: my messages that follow come through the lane
+    TAKE = 2  # rank 0: I have opened them; my bell, and my regions
+    BEGIN = 3  # either: my messages that follow come through the lane; replica: I can
+    # read the regions, or not
     NO = 4  # either: there is no lane, and why
     PROBE = 5  # rank 0: nothing; only to find out whether the connection stands
 
