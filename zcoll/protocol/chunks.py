@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from zcoll.errors import ProtocolError
 from zcoll.memory import Growing, copy_of
 from zcoll.wire import (
@@ -19,14 +17,15 @@ from zcoll.wire import (
 Key = tuple[int, int]  # a call: (group, seq)
 
 
-@dataclass(slots=True)
 class Sending:
     """A payload of which chunks are still to be cut."""
 
-    key: Key
-    payload: Payload
-    part: int = 0
-    offset: int = 0
+    __slots__ = ("key", "offset", "part", "payload")
+
+    def __init__(self, key: Key, payload: Payload) -> None:
+        self.key = key
+        self.payload = payload
+        self.part = self.offset = 0  # where the next one begins
 
     def next_chunk(self) -> Message | None:
         """Cut the next chunk, or None when nothing is left."""

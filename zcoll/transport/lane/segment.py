@@ -12,7 +12,6 @@ import contextlib
 import mmap
 import os
 import platform
-import secrets
 import stat
 import struct
 import sys
@@ -163,7 +162,7 @@ class Segment:
         if not segment.reserve(0, _PAGE):
             segment.close()
             raise UnavailableError("no room for shared memory")
-        segment.memory[:_TOKEN] = secrets.token_bytes(_TOKEN)
+        segment.memory[:_TOKEN] = os.urandom(_TOKEN)
         return segment
 
     @classmethod
