@@ -18,7 +18,6 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
@@ -108,7 +107,6 @@ _FIRST_NUMBERED = int(Kind.READY)
 _UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
 
 
-@dataclass(slots=True)
 class Payload:
     """The bytes of one value: a pickle stream, then its out-of-band buffers.
 
@@ -121,9 +119,23 @@ class Payload:
         owned: Whether all parts belong to whoever receives the payload.
     """
 
-    parts: list[Buffer]
-    stable: bool = False
-    owned: bool = False
+    __slots__ = ("owned", "parts", "stable")
+
+    def __init__(
+        self, parts: list[Buffer], stable: bool = False, owned: bool = False
+    ) -> None:
+        self.parts = parts
+        self.stable = stable
+        self.owned = owned
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the bytes are the same, and theirs to whom they belong."""
+        return isinstance(other, Payload) and (
+            (self.parts, self.stable, self.owned)
+            == (other.parts, other.stable, other.owned)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def sizes(self) -> list[int]:
@@ -161,7 +173,6 @@ class Payload:
 EMPTY = Payload([], stable=True)
 
 
-@dataclass(slots=True)
 class Message:
     """One message. Which fields mean something depends on its kind.
 
@@ -183,21 +194,63 @@ class Message:
         payload: A whole payload, where the message never leaves the process.
     """
 
-    kind: Kind
-    operation: int = 0
-    flags: int = 0
-    rank: int = 0
-    root: int = 0
-    session: int = 0
-    group: int = 0
-    seq: int = 0
-    number: int = 0
-    ack: int = 0
-    site: str = ""
-    tag: str = ""
-    body: Buffer = b""
-    data: Buffer | None = None
-    payload: Payload | None = field(default=None, compare=False)
+    __slots__ = (
+        "ack",
+        "body",
+        "data",
+        "flags",
+        "group",
+        "kind",
+        "number",
+        "operation",
+        "payload",
+        "rank",
+        "root",
+        "seq",
+        "session",
+        "site",
+        "tag",
+    )
+
+    def __init__(  # noqa: PLR0917 - as they stand on the wire
+        self,
+        kind: Kind,
+        operation: int = 0,
+        flags: int = 0,
+        rank: int = 0,
+        root: int = 0,
+        session: int = 0,
+        group: int = 0,
+        seq: int = 0,
+        number: int = 0,
+        ack: int = 0,
+        site: str = "",
+        tag: str = "",
+        body: Buffer = b"",
+        data: Buffer | None = None,
+        payload: Payload | None = None,
+    ) -> None:
+        self.kind = kind
+        self.operation = operation
+        self.flags = flags
+        self.rank = rank
+        self.root = root
+        self.session = session
+        self.group = group
+        self.seq = seq
+        self.number = number
+        self.ack = ack
+        self.site = site
+        self.tag = tag
+        self.body = body
+        self.data = data
+        self.payload = payload
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same on the wire."""
+        return isinstance(other, Message) and pack(self) == pack(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
         text = f"{self.kind.name} seq={self.seq} number={self.number} ack={self.ack}"

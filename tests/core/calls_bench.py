@@ -41,10 +41,10 @@ def show(steps: Iterable[Step]) -> list[str]:
             case FoldNext(call, operands, last):
                 ranks = ",".join(str(rank) for rank, _ in operands)
                 lines.append(f"fold {call.seq} {ranks}{' last' if last else ''}")
-            case Decide(call, outcome, None):
+            case Decide(call=call, outcome=outcome, error=None):
                 value = bytes(b"".join(outcome.of(0).parts)).decode()
                 lines.append(f"decide {call.seq} {value}".strip())
-            case Decide(call, _, error, _):
+            case Decide(call=call, error=error):
                 lines.append(f"fail {call.seq} {error.message if error else ''}")
             case End(error, after):
                 lines.append(f"end {after} {type(error).__name__}")

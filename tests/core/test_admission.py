@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from core.replica_bench import IDENTITY, SESSION
 
@@ -136,5 +134,5 @@ def test_refusals_of_no_known_kind_make_no_sense(refusal: object) -> None:
 
 
 def test_replicas_differ_by_their_identity() -> None:
-    other = Admission(replace(IDENTITY, rank=2), "job", TIMING, Link(grants=True))
+    other = Admission(IDENTITY._replace(rank=2), "job", TIMING, Link(grants=True))
     assert other.connect(1.0).body != admission().connect(1.0).body

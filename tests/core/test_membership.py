@@ -1,6 +1,5 @@
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ ONE, TWO = b"peer 1", b"peer 2"
 
 def identity(rank: int, size: int = 3, **changed: Any) -> Identity:
     known = Identity(rank, size, "host", 1000 + rank, 5000 + rank, "1.0", "3.11")
-    return replace(known, **changed)
+    return known._replace(**changed)
 
 
 def membership(size: int = 3) -> Membership:

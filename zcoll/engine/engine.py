@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.backlog import Backlogs
 from zcoll.engine.functions import encode_function
-from zcoll.engine.loop import Loop
+from zcoll.engine.loop import LANES, Loop
 from zcoll.engine.questions import Questions
 from zcoll.engine.shield import Woken, shield
 from zcoll.engine.stalls import Stalls, main_thread
@@ -42,6 +42,7 @@ from zcoll.worker import Worker, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
     from zcoll.engine.request import Request
@@ -122,6 +123,7 @@ class Engine(Loop):
         )
         self._callbacks: Worker | None = None
         self._functions: Worker | None = None  # pickles those that rank 0 asks for
+        self._usual: AbstractSet[Any] = LANES | {self._bell.fd}  # see _is_usual
         self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
         self._aborted = False  # likewise
@@ -191,6 +193,12 @@ class Engine(Loop):
             Overtaken: The wheel is somebody else's; the call has not been made.
         """
         raise NotImplementedError
+
+    def _is_usual(self, ready: AbstractSet[Any]) -> bool:
+        """Whether what is ready is what a call that goes well waits for."""
+        if self._bell.fd in ready:  # it rings for the lanes, too
+            self._bell.silence()
+        return ready <= self._usual and not self._inbox
 
     def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.

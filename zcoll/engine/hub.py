@@ -11,7 +11,7 @@ from zcoll.engine.engine import Engine, Interrupted, Key, Overtaken
 from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
 from zcoll.engine.lookout import Lookout
-from zcoll.engine.loop import LANES, Errand
+from zcoll.engine.loop import Errand
 from zcoll.engine.shield import Woken
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
@@ -70,7 +70,7 @@ class Hub(Engine):
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
-        self._usual = LANES | {router.socket}  # what a call that goes well waits for
+        self._usual |= {router.socket}
         for socket in (router.socket, router.monitor, router.zap):
             if socket is not None:
                 self._register(socket)
@@ -244,7 +244,7 @@ class Hub(Engine):
         """Sleep once, and take parts; False if the gathering is over."""
         pause = self._tick_at - time.monotonic()
         ready = self._sleep(pause, guard) if pause > 0 else frozenset()
-        if not ready <= self._usual or pause <= 0:
+        if pause <= 0 or not self._is_usual(ready):
             self._release(gathering)
             self._act(ready)
             return False

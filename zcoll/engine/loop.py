@@ -19,8 +19,7 @@ import select
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zmq
 
@@ -52,8 +51,7 @@ LANES: frozenset[Any] = frozenset(["lanes"])  # among what is ready: look at the
 _NOTHING: frozenset[Any] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(NamedTuple):
     """Code of the program's that has to run, for the sake of a call.
 
     Attributes:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.engine.engine import Engine
 from zcoll.engine.lookout import Lookout
-from zcoll.engine.loop import LANES
 from zcoll.errors import ProtocolError
 from zcoll.protocol.events import Send
 from zcoll.transport.lane.replica import ReplicaLane
@@ -64,7 +63,7 @@ class Spoke(Engine):
         self._lookout = Lookout(self._lane, identity.num_replicas)
         self._register(dealer.socket)
         self._register(dealer.monitor)
-        self._usual = LANES | {dealer.socket}  # what a call that goes well waits for
+        self._usual |= {dealer.socket}
 
     @property
     def waiting_for(self) -> list[int]:
@@ -141,7 +140,7 @@ class Spoke(Engine):
         """Sleep once: the outcome, if it has come; or the long way has begun."""
         pause = self._tick_at - time.monotonic()
         ready = self._sleep(pause, guard) if pause > 0 else frozenset()
-        if not ready <= self._usual or pause <= 0:
+        if pause <= 0 or not self._is_usual(ready):
             self._take_long_way(request)
             self._act(ready)
             return None

@@ -7,7 +7,6 @@ more than that HELLO has to be said again.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
@@ -91,7 +90,7 @@ class Admission:
         if self.session not in (0, message.session):
             raise ProtocolError("welcomed to another group")
         if self.identity.rank == AUTO_RANK:
-            self.identity = replace(self.identity, rank=message.rank)
+            self.identity = self.identity._replace(rank=message.rank)
         self.session, self.connected = message.session, True
         self._admitted, self._cut, self._hello_at = True, None, None
         self._taken_since = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from zcoll.absence import Absence
@@ -19,8 +18,7 @@ WORLD = 0  # the group of all replicas
 HUB = 0  # the rank whose process decides, and has its own reduce functions at hand
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """The protocol's times, in seconds.
 
     Attributes:
@@ -41,8 +39,7 @@ class Timing:
     silence: float = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Who a replica is, as HELLO says it.
 
     Attributes:
@@ -69,7 +66,6 @@ class Identity:
         return f"replica {self.rank}" if self.rank >= 0 else "a replica without a rank"
 
 
-@dataclass(slots=True)
 class Contribution:
     """A replica's part of a call.
 
@@ -85,29 +81,42 @@ class Contribution:
             expects it without asking.
     """
 
-    group: int
-    operation: Operation
-    root: int
-    tag: str
-    site: str
-    payload: Payload | None
-    error: CollectiveError | None = None
-    function: Buffer | CollectiveError | None = None
+    __slots__ = (
+        *("error", "function", "group", "operation", "payload", "root", "site", "tag"),
+    )
+
+    def __init__(
+        self,
+        group: int,
+        operation: Operation,
+        root: int,
+        tag: str,
+        site: str,
+        payload: Payload | None,
+        error: CollectiveError | None = None,
+        function: Buffer | CollectiveError | None = None,
+    ) -> None:
+        self.group = group
+        self.operation = operation
+        self.root = root
+        self.tag = tag
+        self.site = site
+        self.payload = payload
+        self.error = error
+        self.function = function
 
 
 # --- instructions of either machine ------------------------------------------------
 
 
-@dataclass(slots=True)
-class Send:
+class Send(NamedTuple):
     """Put a message on the way to a peer; a replica's only peer is rank 0."""
 
     message: Message
     peer: Peer = LOCAL
 
 
-@dataclass(slots=True)
-class Note:
+class Note(NamedTuple):
     """Write a line to the log.
 
     Attributes:
@@ -124,8 +133,7 @@ class Note:
 # --- instructions of the coordinator ------------------------------------------------
 
 
-@dataclass(slots=True)
-class Fold:
+class Fold(NamedTuple):
     """Fold these operands of a call, by its reduce function, and report back.
 
     Attributes:
@@ -141,8 +149,7 @@ class Fold:
     last: bool
 
 
-@dataclass(slots=True)
-class Forget:
+class Forget(NamedTuple):
     """A group is over for everybody: drop what is kept of it."""
 
     group: int
@@ -151,20 +158,17 @@ class Forget:
 # --- instructions of a replica --------------------------------------------------------
 
 
-@dataclass(slots=True)
 class Joined:
     """The group is complete."""
 
 
-@dataclass(slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The group will not come together for this replica."""
 
     error: ZcollError
 
 
-@dataclass(slots=True)
-class Deliver:
+class Deliver(NamedTuple):
     """A call has this outcome. None: the call gives no value."""
 
     group: int
@@ -172,8 +176,7 @@ class Deliver:
     payload: Payload | None
 
 
-@dataclass(slots=True)
-class Fail:
+class Fail(NamedTuple):
     """A call has this error."""
 
     group: int
@@ -181,8 +184,7 @@ class Fail:
     error: CollectiveError | GroupError
 
 
-@dataclass(slots=True)
-class Missing:
+class Missing(NamedTuple):
     """Rank 0's answer to the question who is missing in a call.
 
     Attributes:
@@ -200,13 +202,11 @@ class Missing:
     text: str
 
 
-@dataclass(slots=True)
 class TellStack:
     """Rank 0 asks where this replica's program is: tell by ``Replica.tell``."""
 
 
-@dataclass(slots=True)
-class TellFunction:
+class TellFunction(NamedTuple):
     """Rank 0 needs the reduce function of a call: give it by ``Replica.equip``."""
 
     group: int

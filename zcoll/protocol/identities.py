@@ -21,7 +21,7 @@ _IDENTITY_TYPES: dict[str, type[int] | type[str]] = {
 
 def write_identity(identity: Identity) -> dict[str, Any]:
     """Turn an identity into the fields of HELLO."""
-    return {name: getattr(identity, name) for name in Identity.__dataclass_fields__}
+    return identity._asdict()
 
 
 def read_identity(fields: dict[str, Any]) -> Identity:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ class State(enum.Enum):
     LOST = "lost"  # given up
 
 
-@dataclass(slots=True)
 class Member:
     """One rank of the group.
 
@@ -36,14 +34,26 @@ class Member:
             heard of since.
     """
 
-    rank: int
-    link: Link
-    state: State = State.ABSENT
-    peer: Peer | None = None
-    identity: Identity | None = None
-    heard: float = 0.0
-    cut: float | None = None
-    contested: float | None = None
+    __slots__ = (
+        "contested",
+        "cut",
+        "heard",
+        "identity",
+        "link",
+        "peer",
+        "rank",
+        "state",
+    )
+
+    def __init__(self, rank: int, link: Link, state: State = State.ABSENT) -> None:
+        self.rank = rank
+        self.link = link
+        self.state = state
+        self.peer: Peer | None = None
+        self.identity: Identity | None = None
+        self.heard = 0.0
+        self.cut: float | None = None
+        self.contested: float | None = None
 
     def __str__(self) -> str:
         if self.identity is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
@@ -113,7 +112,7 @@ class Membership:
             if rank is None:
                 yield from self._ask_for_rank(identity, peer, now)
                 return
-            identity = replace(identity, rank=rank)
+            identity = identity._replace(rank=rank)
         member = self.members[identity.rank]
         if member.identity is not None and member.identity != identity:
             if not self.complete and member.peer is not None:
@@ -298,7 +297,9 @@ class Membership:
     def probe_unranked(self) -> Iterator[Send]:
         """Tell those without a rank the same; they are in no session as yet."""
         for peer in self.unranked:
-            yield Send(replace(self._waiting(), session=0), peer)
+            waiting = self._waiting()
+            waiting.session = 0
+            yield Send(waiting, peer)
 
     def _waiting(self) -> Message:
         fields = {"missing": self.absent}

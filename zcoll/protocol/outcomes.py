@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zcoll import bundle
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(slots=True)
 class Outcome:
     """Payloads, by whom they are for. Who gets none gets an empty one.
 
@@ -22,8 +20,13 @@ class Outcome:
         own: One for each of these ranks (of the world).
     """
 
-    shared: Payload | None = None
-    own: dict[int, Payload] = field(default_factory=dict)
+    __slots__ = ("own", "shared")
+
+    def __init__(
+        self, shared: Payload | None = None, own: dict[int, Payload] | None = None
+    ) -> None:
+        self.shared = shared
+        self.own = {} if own is None else own
 
     def of(self, rank: int) -> Payload:
         """What this rank gets."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError, GroupError
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from zcoll.wire import Buffer, Payload
 
 
-@dataclass(slots=True)
 class Call:
     """One call, as far as it has come. Ranks are those of the world.
 
@@ -36,23 +34,52 @@ class Call:
         holding: The bytes of chunked operands granted and not folded.
     """
 
-    seq: int
-    operation: Operation
-    root: int
-    tag: str
-    expected: int
-    contributors: list[int]
-    sites: dict[int, str] = field(default_factory=dict)
-    payloads: dict[int, Payload] = field(default_factory=dict)
-    items: dict[int, list[Payload]] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    errors: dict[int, CollectiveError] = field(default_factory=dict)
-    fetched: bool = False
-    function: Buffer | None = None
-    granted: int = 0
-    folded: int = 0
-    folding: bool = False
-    holding: int = 0
+    __slots__ = (
+        "contributors",
+        "errors",
+        "expected",
+        "fetched",
+        "folded",
+        "folding",
+        "function",
+        "granted",
+        "holding",
+        "items",
+        "operation",
+        "payloads",
+        "root",
+        "seq",
+        "sites",
+        "sizes",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        seq: int,
+        operation: Operation,
+        root: int,
+        tag: str,
+        expected: int,
+        contributors: list[int],
+    ) -> None:
+        self.seq = seq
+        self.operation = operation
+        self.root = root
+        self.tag = tag
+        self.expected = expected
+        self.contributors = contributors
+        self.sites: dict[int, str] = {}
+        self.payloads: dict[int, Payload] = {}
+        self.items: dict[int, list[Payload]] = {}
+        self.sizes: dict[int, int] = {}
+        self.errors: dict[int, CollectiveError] = {}
+        self.fetched = False
+        self.function: Buffer | None = None
+        self.granted = 0
+        self.folded = 0
+        self.folding = False
+        self.holding = 0
 
     def describe(self) -> str:
         """What is called: ``broadcast(root=2)``."""
@@ -62,24 +89,21 @@ class Call:
         return f"{self.describe()}, call {self.seq}"
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(NamedTuple):
     """Let this replica send the chunks of its payload."""
 
     rank: int
     seq: int
 
 
-@dataclass(slots=True)
-class Fetch:
+class Fetch(NamedTuple):
     """Ask this replica for the reduce function of a call."""
 
     rank: int
     seq: int
 
 
-@dataclass(slots=True)
-class FoldNext:
+class FoldNext(NamedTuple):
     """Fold these operands, the next ones in rank order."""
 
     call: Call
@@ -87,7 +111,6 @@ class FoldNext:
     last: bool
 
 
-@dataclass(slots=True)
 class Decide:
     """The call is over; everybody gets this.
 
@@ -98,14 +121,22 @@ class Decide:
         active: Who still makes calls, as ranks of the group; None: as before.
     """
 
-    call: Call
-    outcome: Outcome
-    error: CollectiveError | None = None
-    active: list[int] | None = None
+    __slots__ = ("active", "call", "error", "outcome")
+
+    def __init__(
+        self,
+        call: Call,
+        outcome: Outcome,
+        error: CollectiveError | None = None,
+        active: list[int] | None = None,
+    ) -> None:
+        self.call = call
+        self.outcome = outcome
+        self.error = error
+        self.active = active
 
 
-@dataclass(slots=True)
-class End:
+class End(NamedTuple):
     """The group is over for every call after ``after``."""
 
     error: GroupError

@@ -9,7 +9,6 @@ are neighbours.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Unranked:
         ordered = sorted(self._waiting.items(), key=lambda item: _order(item[1]))
         self._waiting.clear()
         return [
-            (peer, replace(identity, rank=rank))
+            (peer, identity._replace(rank=rank))
             for rank, (peer, identity) in zip(sorted(ranks), ordered, strict=True)
         ]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
 import zmq.backend
@@ -40,8 +39,7 @@ _PROMPT = 0.93  # of the promised times; the rest is for whoever has to act on i
 _CLOSING_LINGER = 200  # milliseconds for the last acknowledgements to leave
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """ZMTP heartbeats, answered by libzmq's own thread, also while Python is busy.
 
     Attributes:
