@@ -100,6 +100,7 @@ def test_a_system_without_such_locks(
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     with pytest.raises(UnavailableError, match="cannot be locked: Invalid"):
         made.claim(1)
+    assert made.is_claimed(1)
 
 
 def test_it_has_no_name(made: Segment) -> None:

@@ -229,7 +229,10 @@ class Segment:
 
     def is_claimed(self, number: int) -> bool:
         """Whether another one has made this claim, and may still read."""
-        found = self._lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, number)
+        try:
+            found = self._lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, number)
+        except OSError:  # nobody knows
+            return True
         return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
     def _lock(self, command: int, kind: int, number: int) -> bytes:
