@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import threading
 import time
 from dataclasses import dataclass
 
 import psutil
 from faults import acts
-from faults.harm import short_lives
+from faults.harm import NONE, short_lives
 from faults.proxy import Proxy
 from faults.puppets import Nursery
 from group import SECRET
@@ -78,17 +79,24 @@ def run(nursery: Nursery, size: int, calls: int, mean: float, seed: int) -> Foun
     """
     port = tcp_port()
     with contextlib.ExitStack() as stack:
-        proxy = stack.enter_context(Proxy(port, short_lives(mean, seed)))
+        lives, joined = short_lives(mean, seed), threading.Event()
+        proxy = stack.enter_context(
+            Proxy(port, lambda number: lives(number) if joined.is_set() else NONE)
+        )
         puppets = stack.enter_context(nursery.puppets(size))
         for rank, puppet in enumerate(puppets):
             mine = proxy.port if rank else port
             puppet.tell(acts.join, mine, rank, size, SECRET, TUNING)
             puppet.tell(call_often, calls)
             puppet.tell(acts.teardown)
+        for puppet in puppets:
+            puppet.expect("ended", LIMIT)
+        # Not before: how long joining takes is the machine's matter.
+        joined.set()
+        proxy.cut()
         started = time.monotonic()
         results = []
         for puppet in puppets:
-            puppet.expect("ended", LIMIT)
             results.append(puppet.expect("ended", LIMIT).value)
             puppet.expect("ended", LIMIT)
         seconds = time.monotonic() - started

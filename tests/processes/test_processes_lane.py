@@ -99,8 +99,9 @@ def test_a_system_that_has_no_more_memory(results: Path, room: int) -> None:
     check(finished, 3, 50, "zmq")
     warning = "no room for shared memory: going on by ZeroMQ"
     told = [line for line in finished.errors.splitlines() if warning in line]
-    assert f"[0] {warning}" in told
     assert len(told) == len(set(told))
+    if room < MIB:  # else what is sent may find room just so
+        assert f"[0] {warning}" in told
 
 
 def test_files_that_may_not_be_so_large(results: Path) -> None:
