@@ -163,6 +163,8 @@ class Payload:
 
     def shared(self) -> Payload:
         """The same memory for several readers, none of whom owns it."""
+        if self.stable and len(self.parts) == 1 and isinstance(self.parts[0], bytes):
+            return self
         parts: list[Buffer] = [
             part if isinstance(part, bytes) else memoryview(part).toreadonly()
             for part in self.parts

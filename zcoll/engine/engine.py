@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import zmq
+from zmq.backend import zmq_poll
+
 from zcoll.engine.backlog import Backlogs
 from zcoll.engine.functions import encode_function
-from zcoll.engine.loop import LANES, Loop
+from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
 from zcoll.engine.shield import Woken, shield
 from zcoll.engine.stalls import Stalls, main_thread
@@ -123,7 +127,9 @@ class Engine(Loop):
         )
         self._callbacks: Worker | None = None
         self._functions: Worker | None = None  # pickles those that rank 0 asks for
-        self._usual: AbstractSet[Any] = LANES | {self._bell.fd}  # see _is_usual
+        # What a call waits for that goes the short way, and how.
+        self._brief: list[tuple[Any, int]] = [(self._bell.fd, zmq.POLLIN)]
+        self._poll_briefly = functools.partial(zmq_poll, self._brief)
         self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
         self._aborted = False  # likewise
@@ -194,11 +200,24 @@ class Engine(Loop):
         """
         raise NotImplementedError
 
-    def _is_usual(self, ready: AbstractSet[Any]) -> bool:
-        """Whether what is ready is what a call that goes well waits for."""
+    def _sleep_briefly(self, guard: Shield | NoShield) -> AbstractSet[Any] | None:
+        """Sleep until something comes to a call that goes the short way.
+
+        Monitors are not looked at before the next tick, but that is soon.
+
+        Returns:
+            What is ready; None if the call must go the long way.
+
+        Raises:
+            Woken: A signal has come.
+        """
+        pause = self._tick_at - time.monotonic()
+        if pause <= 0:
+            return None
+        ready = self._sleep(pause, guard, self._poll_briefly)
         if self._bell.fd in ready:  # it rings for the lanes, too
             self._bell.silence()
-        return ready <= self._usual and not self._inbox
+        return None if self._inbox or not ready else ready
 
     def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import zmq
+
 from zcoll.engine.engine import Engine, Interrupted, Key, Overtaken
 from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
@@ -70,7 +72,7 @@ class Hub(Engine):
         self._folder = Folder(loads, coordinator.reports.reducing)
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
-        self._usual |= {router.socket}
+        self._brief.append((router.socket, zmq.POLLIN))
         for socket in (router.socket, router.monitor, router.zap):
             if socket is not None:
                 self._register(socket)
@@ -242,11 +244,9 @@ class Hub(Engine):
 
     def _gather(self, gathering: Gathering, guard: Shield | NoShield) -> bool:
         """Sleep once, and take parts; False if the gathering is over."""
-        pause = self._tick_at - time.monotonic()
-        ready = self._sleep(pause, guard) if pause > 0 else frozenset()
-        if pause <= 0 or not self._is_usual(ready):
+        ready = self._sleep_briefly(guard)
+        if ready is None:
             self._release(gathering)
-            self._act(ready)
             return False
         goes_on, socket = True, self._router.socket in ready
         for peer, frames in self._lanes.receive(BATCH, socket=socket, everything=False):

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.futures import Future
 
+    Poll = Callable[[int], list[Any]]  # for so many milliseconds
+
 _log = logging.getLogger("zcoll.engine")
 
 IDLE = 0.1  # seconds of sleep at most, so that times are noticed
@@ -189,7 +191,7 @@ class Loop:
                 pause = min(pause, deadline - time.monotonic())
                 if pause <= 0:
                     return None
-            self._act(self._sleep(pause, guard))
+            self._act(self._sleep(pause, guard, self._poller.poll))
         return self._errands.popleft()
 
     def _run_errand(self, errand: Errand, guard: Shield | NoShield) -> None:
@@ -205,20 +207,22 @@ class Loop:
             raise guard.raised
         self._inbox.append(job)
 
-    def _sleep(self, pause: float, guard: Shield | NoShield) -> AbstractSet[Any]:
+    def _sleep(
+        self, pause: float, guard: Shield | NoShield, poll: Poll
+    ) -> AbstractSet[Any]:
         """Sleep until something happens: what is ready."""
         lookout = self._lookout
         if lookout is not None and lookout.lanes.active:
-            return self._look_and_sleep(lookout, pause, guard)
+            return self._look_and_sleep(lookout, pause, guard, poll)
         self._sleeping = True
         try:
             timeout = 0 if self._inbox else math.ceil(pause * 1000)
-            return dict(guard.sleep(self._poller.poll, timeout)).keys()
+            return dict(guard.sleep(poll, timeout)).keys()
         finally:
             self._sleeping = False
 
     def _look_and_sleep(
-        self, lookout: Lookout, pause: float, guard: Shield | NoShield
+        self, lookout: Lookout, pause: float, guard: Shield | NoShield, poll: Poll
     ) -> AbstractSet[Any]:
         """Look at the lanes for a while before the sleep."""
         self._sleeping = True
@@ -230,7 +234,7 @@ class Loop:
             else:
                 found = not lookout.lie_down() or bool(self._inbox)
             timeout = 0 if found else math.ceil(pause * 1000)
-            ready = guard.sleep(self._poller.poll, timeout)
+            ready = guard.sleep(poll, timeout)
             return LANES.union(source for source, _ in ready)
         finally:
             self._sleeping = False

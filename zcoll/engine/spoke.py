@@ -6,6 +6,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import zmq
+
 from zcoll.engine.engine import Engine
 from zcoll.engine.lookout import Lookout
 from zcoll.errors import ProtocolError
@@ -63,7 +65,7 @@ class Spoke(Engine):
         self._lookout = Lookout(self._lane, identity.num_replicas)
         self._register(dealer.socket)
         self._register(dealer.monitor)
-        self._usual |= {dealer.socket}
+        self._brief.append((dealer.socket, zmq.POLLIN))
 
     @property
     def waiting_for(self) -> list[int]:
@@ -138,11 +140,9 @@ class Spoke(Engine):
         self, request: Request, guard: Shield | NoShield
     ) -> Payload | None:
         """Sleep once: the outcome, if it has come; or the long way has begun."""
-        pause = self._tick_at - time.monotonic()
-        ready = self._sleep(pause, guard) if pause > 0 else frozenset()
-        if pause <= 0 or not self._is_usual(ready):
+        ready = self._sleep_briefly(guard)
+        if ready is None:
             self._take_long_way(request)
-            self._act(ready)
             return None
         outcome = None
         socket, now = self._dealer.socket in ready, time.monotonic()

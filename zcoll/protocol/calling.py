@@ -149,10 +149,7 @@ class Calling:
 
     def concluded(self, made: Contribution) -> None:
         """Rank 0's own call has been made and has ended; see ``gathering``."""
-        pending = self._groups[made.group]
-        pending.seq += 1
-        pending.add(pending.seq, made.operation, made.site)
-        pending.decide(pending.seq)
+        self._groups[made.group].conclude(made.operation, made.site)
 
     def equip(self, group: int, seq: int, function: Buffer | CollectiveError) -> None:
         """Send the pickled reduce function of a call, or why it cannot be sent."""

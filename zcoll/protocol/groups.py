@@ -54,13 +54,14 @@ class Groups:
             return None
         if rank not in calls.roll:
             raise ProtocolError(f"replica {rank} is not in group {message.group}")
-        if message.kind is Kind.CONTRIBUTE:
+        if message.kind is Kind.CONTRIBUTE and (self._latest or message.group != WORLD):
             self._latest[rank] = message.group
         return calls
 
     def called(self, group: int, ranks: Iterable[int]) -> None:
         """These have made a call in a group."""
-        self._latest.update(dict.fromkeys(ranks, group))
+        if self._latest or group != WORLD:
+            self._latest.update(dict.fromkeys(ranks, group))
 
     def find(self, group: int) -> Calls | None:
         """The calls of a group, unless it is forgotten."""

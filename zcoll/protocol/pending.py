@@ -63,6 +63,11 @@ class Pending:
             self._decided = (seq, *call)
         return call
 
+    def conclude(self, operation: Operation, site: str) -> None:
+        """The next call has been made and decided all at once."""
+        self.seq += 1
+        self._decided = (self.seq, operation, site)
+
     def drop(self, seq: int) -> None:
         """A call has ended with the group."""
         del self._calls[seq]
