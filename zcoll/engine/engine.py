@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import logging
 import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import zmq
-from zmq.backend import zmq_poll
-
 from zcoll.engine.backlog import Backlogs
 from zcoll.engine.functions import encode_function
-from zcoll.engine.loop import Loop
 from zcoll.engine.questions import Questions
-from zcoll.engine.shield import Woken, shield
+from zcoll.engine.short_way import ShortWay
 from zcoll.engine.stalls import Stalls, main_thread
 from zcoll.errors import (
     ClosedError,
@@ -46,11 +41,9 @@ from zcoll.worker import Worker, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from collections.abc import Set as AbstractSet
 
     from zcoll.codec import Loads
     from zcoll.engine.request import Request
-    from zcoll.engine.shield import NoShield, Shield
     from zcoll.errors import CollectiveTimeoutError
     from zcoll.futures import Future
     from zcoll.launchers.settings import Liveness
@@ -65,26 +58,7 @@ Key = tuple[int, int]  # a call: its group, and its number there
 NOTE_INTERVAL = 60.0  # seconds between log lines of one topic
 
 
-class Overtaken(Exception):  # noqa: N818 - it is no error
-    """Another thread has taken the wheel meanwhile."""
-
-
-class Interrupted(BaseException):
-    """A signal's handler has raised this in the program's own code.
-
-    Args:
-        error: What it has raised.
-
-    Attributes:
-        error: As given.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
-class Engine(Loop):
+class Engine(ShortWay):
     """What the engines of rank 0 and of the others share.
 
     Args:
@@ -117,7 +91,6 @@ class Engine(Loop):
         self._replica = replica
         self._place = place
         self._backlogs = Backlogs(liveness.max_pending)
-        self._active_at = time.monotonic()  # when a call was last made or ended
         self._futures: dict[Key, Future[Any]] = {}
         self._causes: dict[Key, BaseException | None] = {}  # of errors made here
         self._reduce_fns: dict[Key, Callable[[Any, Any], Any]] = {}
@@ -127,9 +100,6 @@ class Engine(Loop):
         )
         self._callbacks: Worker | None = None
         self._functions: Worker | None = None  # pickles those that rank 0 asks for
-        # What a call waits for that goes the short way, and how.
-        self._brief: list[tuple[Any, int]] = [(self._bell.fd, zmq.POLLIN)]
-        self._poll_briefly = functools.partial(zmq_poll, self._brief)
         self._closing = threading.RLock()  # a finalizer may run while it is held
         self._left = False  # whether the program has said so
         self._aborted = False  # likewise
@@ -137,87 +107,6 @@ class Engine(Loop):
         self._pid = os.getpid()
 
     # --- for the program's threads ----------------------------------------
-
-    def call(self, request: Request) -> Payload | None:
-        """Make a call for which this thread waits.
-
-        Nearly every call goes the short way: it is over when this returns. What takes
-        longer, and whatever is unusual, goes the long way, with a future.
-
-        Returns:
-            The outcome, which has no parts if there is no value; or None: the request
-            has a future now.
-
-        Raises:
-            ClosedError: This replica has left, or the process is a fork.
-        """
-        outcome = None
-        try:
-            with shield(thorough=False) as guard, contextlib.suppress(Woken):
-                outcome = self._try_short_way(request, guard)
-        except BaseException as error:  # a signal's handler has raised it
-            if outcome is None and not request.begun:
-                self.submit(request, waits=False)
-            if isinstance(error, Interrupted):
-                raise error.error from None
-            raise
-        if outcome is None and not request.begun:
-            self.submit(request, waits=True)
-        return outcome
-
-    def _try_short_way(
-        self, request: Request, guard: Shield | NoShield
-    ) -> Payload | None:
-        if self._inbox or not self._take_wheel(request.made.group):
-            return None
-        holds = True
-        try:
-            now = time.monotonic()
-            if now < self._tick_at:  # else the long way does what is due
-                self._active_at = now
-                return self._go_short_way(request, guard)
-        except Overtaken:
-            holds = False
-        except Exception as broken:
-            self._broken = broken
-        finally:
-            if holds:
-                self._leave_wheel()
-        return None
-
-    def _go_short_way(
-        self, request: Request, guard: Shield | NoShield
-    ) -> Payload | None:
-        """Make a call and wait for its outcome, if nothing else is to be done.
-
-        Returns:
-            The outcome; or None: the call has a future, or has not been made.
-
-        Raises:
-            Woken: A signal has come.
-            Interrupted: So it has, in the program's own code.
-            Overtaken: The wheel is somebody else's; the call has not been made.
-        """
-        raise NotImplementedError
-
-    def _sleep_briefly(self, guard: Shield | NoShield) -> AbstractSet[Any] | None:
-        """Sleep until something comes to a call that goes the short way.
-
-        Monitors are not looked at before the next tick, but that is soon.
-
-        Returns:
-            What is ready; None if the call must go the long way.
-
-        Raises:
-            Woken: A signal has come.
-        """
-        pause = self._tick_at - time.monotonic()
-        if pause <= 0:
-            return None
-        ready = self._sleep(pause, guard, self._poll_briefly)
-        if self._bell.fd in ready:  # it rings for the lanes, too
-            self._bell.silence()
-        return None if self._inbox or not ready else ready
 
     def submit(self, request: Request, *, waits: bool) -> None:
         """Make a call. It is numbered in the order of submission.
