@@ -14,12 +14,12 @@ import struct
 from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
-from zcoll.wire import Payload
+from zcoll.payload import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 SMALL = 16 * 1024  # bytes; a part of fewer goes into the first one
 _NONE = 0xFFFFFFFF  # the number of parts of an item that is not there

@@ -18,7 +18,7 @@ from zcoll import bundle, plain
 from zcoll.absent import ABSENT
 from zcoll.callsite import is_own
 from zcoll.memory import copy_of
-from zcoll.wire import Buffer, Payload
+from zcoll.payload import Buffer, Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +50,7 @@ def encode(value: Any) -> Payload:
 
     Returns:
         The payload. Its buffers are the value's own memory, until
-        :meth:`~zcoll.wire.Payload.snapshot`.
+        :meth:`~zcoll.payload.Payload.snapshot`.
 
     Raises:
         Exception: Whatever pickling the value raises.

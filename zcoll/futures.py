@@ -17,8 +17,8 @@ from zcoll.worker import refuse_inside_user_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from zcoll.payload import Payload
     from zcoll.protocol.events import Contribution
-    from zcoll.wire import Payload
 
 T = TypeVar("T")
 

@@ -21,18 +21,16 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ProtocolError
-from zcoll.memory import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Buffer = bytes | bytearray | memoryview
+    from zcoll.payload import Buffer, Payload
 
 MAGIC = b"zc"
 VERSION = 1
 MAX_SITE = 512  # bytes of a call site: a path and a name, cut at the front
 MAX_TAG = 255  # bytes of a call's tag
-INLINE_LIMIT = 128 * 1024  # bytes of payload that travel inside the first frame
 CHUNK_SIZE = 1024 * 1024  # bytes of data in one chunk
 # Bytes that a socket takes from anybody at most. Strangers can make rank 0 hold one
 # such frame for each connection, so it is no larger than chunks need.
@@ -105,74 +103,6 @@ class Flag(enum.IntEnum):  # not an IntFlag: each of its operations takes 1 us
 _KINDS = {int(kind): kind for kind in Kind}  # a look-up in Kind itself takes longer
 _FIRST_NUMBERED = int(Kind.READY)
 _UNKNOWN_FLAGS = ~(Flag.CHUNKED | Flag.POISONED)
-
-
-class Payload:
-    """The bytes of one value: a pickle stream, then its out-of-band buffers.
-
-    Attributes:
-        parts: The stream and the buffers. A ``bytearray`` belongs to whoever
-            receives the payload; anything else is shared and must be copied
-            before somebody writes into it, unless all parts are the receiver's.
-        stable: Whether nobody can change the parts any more, so that pieces of
-            them may be sent without a copy.
-        owned: Whether all parts belong to whoever receives the payload.
-    """
-
-    __slots__ = ("owned", "parts", "stable")
-
-    def __init__(
-        self, parts: list[Buffer], stable: bool = False, owned: bool = False
-    ) -> None:
-        self.parts = parts
-        self.stable = stable
-        self.owned = owned
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the bytes are the same, and theirs to whom they belong."""
-        return isinstance(other, Payload) and (
-            (self.parts, self.stable, self.owned)
-            == (other.parts, other.stable, other.owned)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The parts' sizes in bytes."""
-        return [len(part) for part in self.parts]  # views are of single bytes
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all parts in bytes."""
-        return sum(self.sizes)
-
-    @property
-    def inline(self) -> bool:
-        """Whether the payload travels inside the first frame."""
-        return len(self.parts) == 1 and len(self.parts[0]) <= INLINE_LIMIT
-
-    def snapshot(self) -> None:
-        """Copy what the caller could still change: then it is the receiver's own."""
-        if not self.stable:
-            self.parts = [
-                part if isinstance(part, bytes) else copy_of(part)
-                for part in self.parts
-            ]
-            self.stable = self.owned = True
-
-    def shared(self) -> Payload:
-        """The same memory for several readers, none of whom owns it."""
-        if self.stable and len(self.parts) == 1 and isinstance(self.parts[0], bytes):
-            return self
-        parts: list[Buffer] = [
-            part if isinstance(part, bytes) else memoryview(part).toreadonly()
-            for part in self.parts
-        ]
-        return Payload(parts, stable=True)
-
-
-EMPTY = Payload([], stable=True)
 
 
 class Message:

@@ -2,10 +2,11 @@ from collections.abc import Iterable
 
 from zcoll.errors import EncodeError
 from zcoll.operations import Operation
+from zcoll.payload import Payload
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant, Step
-from zcoll.wire import Flag, Kind, Message, Payload, pack_fields, pack_sizes
+from zcoll.wire import Flag, Kind, Message, pack_fields, pack_sizes
 
 
 def message(

@@ -20,5 +20,5 @@ def _small_limits() -> Iterator[None]:
         patch.setattr(chunks, "CHUNK_SIZE", CHUNK)
         patch.setattr(link, "WINDOW", WINDOW)
         patch.setattr(link, "ACK_BYTES", 20)
-        patch.setattr("zcoll.wire.INLINE_LIMIT", 8)
+        patch.setattr("zcoll.payload.INLINE_LIMIT", 8)
         yield

@@ -2,6 +2,7 @@ from collections import defaultdict
 from typing import Any
 
 from zcoll.operations import BARRIER, SPLIT, Operation
+from zcoll.payload import Payload
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
     LOCAL,
@@ -14,13 +15,7 @@ from zcoll.protocol.events import (
 from zcoll.protocol.failures import from_fields
 from zcoll.protocol.identities import write_identity
 from zcoll.protocol.plans import pack_color
-from zcoll.wire import (
-    Kind,
-    Message,
-    Payload,
-    pack_fields,
-    parse_fields,
-)
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 SESSION = 77
 

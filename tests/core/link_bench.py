@@ -1,13 +1,8 @@
 from collections import deque
 
+from zcoll.payload import Payload
 from zcoll.protocol.link import Link
-from zcoll.wire import (
-    Kind,
-    Message,
-    Payload,
-    pack,
-    parse,
-)
+from zcoll.wire import Kind, Message, pack, parse
 
 CHUNK, WINDOW = 10, 40
 

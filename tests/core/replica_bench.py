@@ -2,6 +2,7 @@ from typing import Any
 
 from zcoll.errors import GroupError
 from zcoll.operations import BARRIER, Operation
+from zcoll.payload import Payload
 from zcoll.protocol.events import (
     Contribution,
     Identity,
@@ -12,12 +13,7 @@ from zcoll.protocol.events import (
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.link import Link
 from zcoll.protocol.replica import Replica
-from zcoll.wire import (
-    Kind,
-    Message,
-    Payload,
-    pack_fields,
-)
+from zcoll.wire import Kind, Message, pack_fields
 
 SESSION = 77
 TABLE = pack_fields({"replicas": [{"rank": 0, "host": "node", "pid": 7}]})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from zcoll import bundle
 from zcoll.errors import ProtocolError
-from zcoll.wire import Payload
+from zcoll.payload import Payload
 
 SMALL, NONE = bundle.SMALL, 0xFFFFFFFF
 

@@ -14,6 +14,7 @@ from zcoll.errors import (
     ReplicaLostError,
 )
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, SPLIT, TEARDOWN, Operation
+from zcoll.payload import INLINE_LIMIT, Payload
 from zcoll.protocol.calling import read_group
 from zcoll.protocol.events import (
     WORLD,
@@ -25,15 +26,7 @@ from zcoll.protocol.events import (
 )
 from zcoll.protocol.failures import from_fields, to_fields
 from zcoll.protocol.plans import pack_color
-from zcoll.wire import (
-    INLINE_LIMIT,
-    Flag,
-    Kind,
-    Payload,
-    pack_fields,
-    pack_sizes,
-    parse_fields,
-)
+from zcoll.wire import Flag, Kind, pack_fields, pack_sizes, parse_fields
 
 GROUP = 4
 NAME = "split of the world, call 1, color 1"

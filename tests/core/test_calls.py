@@ -3,10 +3,11 @@ from core.calls_bench import message, run, show
 
 from zcoll.errors import GroupError, MismatchError, ProtocolError, ReduceError
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST, TEARDOWN
+from zcoll.payload import Payload
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.steps import End
-from zcoll.wire import Kind, Message, Payload, pack_fields
+from zcoll.wire import Kind, Message, pack_fields
 
 # --- decisions --------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
+from zcoll.payload import Payload
 from zcoll.protocol import grants as grants_module
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.steps import Decide, FoldNext, Grant, Step
-from zcoll.wire import Payload
 
 # --- grants -----------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zcoll import codec
-from zcoll.wire import Payload
+from zcoll.payload import Payload
 
 LARGE = codec.OUT_OF_BAND
 

@@ -14,6 +14,7 @@ from core.coordinator_bench import (
 
 from zcoll.errors import EncodeError, ProtocolError, ReduceError, ReplicaLostError
 from zcoll.operations import ALLREDUCE, BROADCAST
+from zcoll.payload import INLINE_LIMIT, Payload
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import (
     LOCAL,
@@ -27,12 +28,10 @@ from zcoll.protocol.link import WINDOW
 from zcoll.protocol.membership import Refusal
 from zcoll.wire import (
     CHUNK_SIZE,
-    INLINE_LIMIT,
     Flag,
     Kind,
     Message,
     OtherVersionError,
-    Payload,
     pack_fields,
     pack_place,
     pack_sizes,

@@ -18,19 +18,13 @@ from zcoll.errors import (
     ReplicaLostError,
 )
 from zcoll.operations import ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, DUP, TEARDOWN
+from zcoll.payload import Payload
 from zcoll.protocol.admission import ABSENCE
 from zcoll.protocol.events import (
     LOCAL,
 )
 from zcoll.protocol.failures import from_fields
-from zcoll.wire import (
-    Flag,
-    Kind,
-    Payload,
-    pack_fields,
-    pack_sizes,
-    parse_fields,
-)
+from zcoll.wire import Flag, Kind, pack_fields, pack_sizes, parse_fields
 
 
 def test_a_mismatch_ends_the_group_for_everybody() -> None:

@@ -18,8 +18,9 @@ from zcoll.operations import (
     Operation,
     Who,
 )
+from zcoll.payload import Payload
 from zcoll.protocol.events import CoordinatorInstruction, Fold, Send
-from zcoll.wire import Kind, Message, Payload, pack
+from zcoll.wire import Kind, Message, pack
 
 SIZE, ROOT = 4, 2
 HEADER = len(pack(Message(Kind.OUTCOME))[0])

@@ -17,12 +17,13 @@ from zcoll.operations import (
     TEARDOWN,
     Operation,
 )
+from zcoll.payload import INLINE_LIMIT, Payload
 from zcoll.protocol.events import LOCAL, WORLD, Contribution, Deliver, Send, Timing
 from zcoll.protocol.gathering import Gathering
 from zcoll.protocol.link import LocalLink
 from zcoll.protocol.members import State
 from zcoll.protocol.replica import Replica
-from zcoll.wire import INLINE_LIMIT, Flag, Kind, Message, Payload, pack, parse
+from zcoll.wire import Flag, Kind, Message, pack, parse
 
 SIZE = 3
 NOW = 11.0

@@ -32,10 +32,11 @@ from zcoll.operations import (
     TEARDOWN,
     Operation,
 )
+from zcoll.payload import Payload
 from zcoll.protocol.events import WORLD, CoordinatorInstruction, Fold, Forget, Note
 from zcoll.protocol.failures import from_fields
 from zcoll.protocol.plans import pack_color, pack_ranks
-from zcoll.wire import Flag, Kind, Payload, pack_fields, pack_sizes, parse_fields
+from zcoll.wire import Flag, Kind, pack_fields, pack_sizes, parse_fields
 
 GOODBYE = pack_fields({"reason": ""})
 

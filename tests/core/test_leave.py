@@ -17,9 +17,10 @@ from zcoll.operations import (
     TEARDOWN,
     Operation,
 )
+from zcoll.payload import Payload
 from zcoll.protocol.calls import Calls
 from zcoll.protocol.steps import Decide, Fetch, FoldNext, Grant, Step
-from zcoll.wire import Kind, Message, Payload
+from zcoll.wire import Kind, Message
 
 GONE = ReplicaExitedError("gone", rank=1)
 

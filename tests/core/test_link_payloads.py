@@ -2,15 +2,9 @@ import pytest
 from core.link_bench import CHUNK, WINDOW, Connection, contribution, outcome
 
 from zcoll.errors import ProtocolError
+from zcoll.payload import Payload
 from zcoll.protocol.link import Link, LocalLink
-from zcoll.wire import (
-    Flag,
-    Kind,
-    Message,
-    Payload,
-    pack_place,
-    pack_sizes,
-)
+from zcoll.wire import Flag, Kind, Message, pack_place, pack_sizes
 
 pytestmark = pytest.mark.usefixtures("_small_limits")
 

@@ -14,8 +14,8 @@ from zcoll.operations import (
     SCATTER,
     Operation,
 )
+from zcoll.payload import EMPTY, Payload
 from zcoll.protocol.outcomes import Outcome, forward, reduced
-from zcoll.wire import EMPTY, Payload
 
 RANKS = [4, 1, 3]  # a group in an order of its own
 

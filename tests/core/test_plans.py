@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from zcoll.errors import CollectiveError, ProtocolError
 from zcoll.operations import DUP, GROUP, SPLIT, Makes, Operation
+from zcoll.payload import Payload
 from zcoll.protocol.plans import (
     MAX_NAME,
     Plan,
@@ -16,7 +17,7 @@ from zcoll.protocol.plans import (
 )
 from zcoll.protocol.roll import Roll
 from zcoll.protocol.steps import Call
-from zcoll.wire import Payload, pack_fields
+from zcoll.wire import pack_fields
 
 COLORS = st.none() | st.integers(-2, 2) | st.sampled_from(["a", "b", "1"])
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from zcoll.absence import Absence, Whereabouts, write_absence
 from zcoll.errors import CollectiveError, EncodeError, MismatchError, ReduceError
 from zcoll.operations import ALLREDUCE, BARRIER, BROADCAST
+from zcoll.payload import INLINE_LIMIT, Payload
 from zcoll.protocol.events import (
     Contribution,
     Deliver,
@@ -19,11 +20,9 @@ from zcoll.protocol.failures import from_fields, to_fields
 from zcoll.protocol.membership import Refusal
 from zcoll.protocol.replica import Phase
 from zcoll.wire import (
-    INLINE_LIMIT,
     Flag,
     Kind,
     Message,
-    Payload,
     pack_fields,
     pack_place,
     pack_sizes,

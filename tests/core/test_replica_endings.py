@@ -11,6 +11,7 @@ from zcoll.errors import (
     ReplicaLostError,
 )
 from zcoll.operations import ALLREDUCE, BARRIER, TEARDOWN
+from zcoll.payload import INLINE_LIMIT
 from zcoll.protocol.events import (
     Deliver,
     Fail,
@@ -18,12 +19,7 @@ from zcoll.protocol.events import (
 )
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.replica import Phase
-from zcoll.wire import (
-    INLINE_LIMIT,
-    Kind,
-    pack_fields,
-    parse_fields,
-)
+from zcoll.wire import Kind, pack_fields, parse_fields
 
 # --- the group's end --------------------------------------------------------------
 

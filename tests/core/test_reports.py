@@ -6,6 +6,7 @@ from core.coordinator_bench import SESSION, Bench, messages, peer, told
 from zcoll.absence import Absence, Whereabouts, read_absence
 from zcoll.errors import ProtocolError
 from zcoll.operations import ALLREDUCE, BROADCAST
+from zcoll.payload import Payload
 from zcoll.protocol.events import Missing
 from zcoll.protocol.reports import (
     ANSWER_TIME,
@@ -15,7 +16,7 @@ from zcoll.protocol.reports import (
     read_report,
     read_stack,
 )
-from zcoll.wire import Flag, Kind, Message, Payload, pack_fields, pack_sizes
+from zcoll.wire import Flag, Kind, Message, pack_fields, pack_sizes
 
 STACK = {"waiting": "", "where": "a.py:9 load", "stack": "lines", "seconds": 4.5}
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from zcoll import wire
 from zcoll.errors import ProtocolError
+from zcoll.payload import INLINE_LIMIT, Payload
 from zcoll.wire import (
     Common,
     Flag,
     Kind,
     Message,
     OtherVersionError,
-    Payload,
     pack,
     pack_fields,
     pack_place,
@@ -207,8 +207,8 @@ def test_a_place_comes_back(part: int, offset: int) -> None:
     ("parts", "inline"),
     [
         ([b"x"], True),
-        ([b"x" * wire.INLINE_LIMIT], True),
-        ([b"x" * (wire.INLINE_LIMIT + 1)], False),
+        ([b"x" * INLINE_LIMIT], True),
+        ([b"x" * (INLINE_LIMIT + 1)], False),
         ([b"x", b"y"], False),
         ([], False),
     ],

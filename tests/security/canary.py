@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from security.insider import hello
 
 from zcoll import operations
-from zcoll.wire import Buffer, Kind, Message, pack
+from zcoll.payload import Buffer
+from zcoll.wire import Kind, Message, pack
 
 if TYPE_CHECKING:
     from pathlib import Path

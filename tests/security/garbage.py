@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from security.insider import Insider, hello
 
-from zcoll.wire import (
-    Buffer,
-    Flag,
-    Kind,
-    Message,
-    pack,
-    pack_fields,
-    pack_place,
-    pack_sizes,
-)
+from zcoll.payload import Buffer
+from zcoll.wire import Flag, Kind, Message, pack, pack_fields, pack_place, pack_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

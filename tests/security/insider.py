@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from group import LIMIT, Replica
 
+from zcoll.payload import Buffer
 from zcoll.protocol.events import Identity
 from zcoll.protocol.identities import write_identity
 from zcoll.security import Secret
 from zcoll.transport.address import connect_place
 from zcoll.transport.sockets import Dealer, Heartbeat
-from zcoll.wire import Buffer, Kind, Message, pack, pack_fields, parse
+from zcoll.wire import Kind, Message, pack, pack_fields, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from zcoll.security import Secret
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 OTHER = "another secret of the tests, long enough"
 STRANGERS = ("NULL", "PLAIN", "other secret", "leaked server key")

@@ -35,7 +35,7 @@ def small_limits() -> Iterator[None]:
     And folds without a thread.
     """
     with (
-        mock.patch("zcoll.wire.INLINE_LIMIT", 200),
+        mock.patch("zcoll.payload.INLINE_LIMIT", 200),
         mock.patch.object(chunks, "CHUNK_SIZE", 100),
         mock.patch.object(link, "WINDOW", 300),
         mock.patch.object(link, "ACK_BYTES", 150),

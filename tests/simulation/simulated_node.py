@@ -12,6 +12,7 @@ from simulation.simulated_process import Process
 from zcoll.engine.functions import encode_function
 from zcoll.errors import ClosedError
 from zcoll.operations import ALLGATHER, BARRIER
+from zcoll.payload import Payload
 from zcoll.protocol.events import (
     Contribution,
     Deliver,
@@ -26,7 +27,7 @@ from zcoll.protocol.events import (
     Timing,
 )
 from zcoll.protocol.replica import Phase, Replica
-from zcoll.wire import AUTO_RANK, Payload, pack
+from zcoll.wire import AUTO_RANK, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,11 @@ from zcoll import codec, operations
 from zcoll.engine.functions import encode_function
 from zcoll.errors import CollectiveError, EncodeError
 from zcoll.operations import OPERATIONS
+from zcoll.payload import Payload
 from zcoll.protocol.calling import read_group
 from zcoll.protocol.events import Contribution
 from zcoll.protocol.plans import pack_color, pack_ranks
-from zcoll.wire import Payload, parse_fields
+from zcoll.wire import parse_fields
 
 if TYPE_CHECKING:
     import random

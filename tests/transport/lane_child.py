@@ -21,7 +21,7 @@ from zcoll.transport.lane.lane import Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket
 
 if TYPE_CHECKING:
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 LIMIT = 20.0  # seconds without a bell after which it must have been lost
 _HEAD = struct.Struct("=QQI")  # number, size, checksum

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from lane_machine import Processor, Segment
 
 from zcoll.engine.lookout import Lookout
+from zcoll.payload import Buffer
 from zcoll.transport.lane import lane as lanes
 from zcoll.transport.lane.end import End
 from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.lane.replica import ReplicaLane
-from zcoll.wire import Buffer, Message, parse
+from zcoll.wire import Message, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

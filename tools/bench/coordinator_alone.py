@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zcoll.operations import ALLREDUCE
+from zcoll.payload import Payload
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import LOCAL, Fold, Identity, Send, Timing
 from zcoll.protocol.identities import write_identity
-from zcoll.wire import Kind, Message, Payload, pack, pack_fields, parse
+from zcoll.wire import Kind, Message, pack, pack_fields, parse
 
 if TYPE_CHECKING:
+    from zcoll.payload import Buffer
     from zcoll.protocol.events import Peer
-    from zcoll.wire import Buffer
 
 BATCH = 256  # messages that the engine takes in before it sends
 CALLS = 7  # measured

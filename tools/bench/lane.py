@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection
 import click
 
 from zcoll.engine.bell import Bell
+from zcoll.payload import Buffer
 from zcoll.transport.lane.bell import Ringer, bell_ticket
 from zcoll.transport.lane.lane import SIZE, Lane, fence
 from zcoll.transport.lane.segment import Segment, Ticket
-from zcoll.wire import Buffer
 
 ROUNDS = 5000
 SIZES = (100, 1_000, 10_000, 60_000)  # bytes

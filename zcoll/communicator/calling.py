@@ -15,8 +15,9 @@ from zcoll.errors import (
     EncodeError,
 )
 from zcoll.launchers.settings import check_timeout
+from zcoll.payload import Payload
 from zcoll.protocol.events import HUB, Contribution
-from zcoll.wire import MAX_TAG, Payload
+from zcoll.wire import MAX_TAG
 from zcoll.worker import refuse_inside_user_code
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zcoll.engine.alone import Alone
     from zcoll.engine.engine import Engine
     from zcoll.futures import Future
-    from zcoll.wire import Payload
+    from zcoll.payload import Payload
 
 
 MAX_BITS = 64  # of a color or a key: what hashes and ids have

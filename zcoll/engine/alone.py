@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from zcoll import bundle
 from zcoll.errors import AbortedError, ClosedError, CollectiveTimeoutError
 from zcoll.operations import Folding
+from zcoll.payload import EMPTY
 from zcoll.protocol.coordinator import Coordinator
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Send, Timing
 from zcoll.protocol.link import LocalLink
 from zcoll.protocol.replica import Replica
-from zcoll.wire import EMPTY
 from zcoll.worker import user_code
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from zcoll.codec import Loads
     from zcoll.engine.request import Request
     from zcoll.futures import Future
+    from zcoll.payload import Payload
     from zcoll.protocol.events import Identity
-    from zcoll.wire import Payload
 
 SESSION = 1  # there is nobody who could mistake it
 

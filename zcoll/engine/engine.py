@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from zcoll.errors import CollectiveTimeoutError
     from zcoll.futures import Future
     from zcoll.launchers.settings import Liveness
+    from zcoll.payload import Payload
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
-    from zcoll.wire import Payload
 
 _log = logging.getLogger("zcoll.engine")
 

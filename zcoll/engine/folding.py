@@ -9,8 +9,8 @@ from zcoll import codec
 from zcoll.engine.functions import decode_function, name_function
 from zcoll.errors import DecodeError, EncodeError, ReduceError
 from zcoll.operations import Folding
+from zcoll.payload import EMPTY, Payload
 from zcoll.reducer import Fold, default_reduce_fn, fold
-from zcoll.wire import EMPTY, Payload
 from zcoll.worker import Worker
 
 if TYPE_CHECKING:

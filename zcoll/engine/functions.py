@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll import codec
 from zcoll.errors import EncodeError
+from zcoll.payload import Payload
 from zcoll.reducer import default_reduce_fn
-from zcoll.wire import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.codec import Loads
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 LIMIT = 1024 * 1024  # bytes of a pickled function: it travels in one frame
 DEFAULT = b""  # what travels for the default function: rank 0 has it, and reads nothing

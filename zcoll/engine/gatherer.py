@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from zcoll.engine.request import Request
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.launchers.settings import Liveness
+    from zcoll.payload import Buffer, Payload
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Identity, Peer
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Router
-    from zcoll.wire import Buffer, Payload
 
 BATCH = 256  # messages taken in before outcomes go out
 

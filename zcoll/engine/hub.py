@@ -10,9 +10,9 @@ from zcoll.engine.engine import Key
 from zcoll.engine.functions import name_function
 from zcoll.engine.gatherer import BATCH, Gatherer
 from zcoll.engine.loop import Errand
+from zcoll.payload import Payload
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
 from zcoll.transport.monitor import Event
-from zcoll.wire import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

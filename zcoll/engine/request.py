@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zcoll.futures import Owner
+    from zcoll.payload import Payload
     from zcoll.protocol.events import Contribution
-    from zcoll.wire import Payload
 
 
 class Request:

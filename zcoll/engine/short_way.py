@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from zcoll.engine.request import Request
     from zcoll.engine.shield import NoShield, Shield
-    from zcoll.wire import Payload
+    from zcoll.payload import Payload
 
 
 class Overtaken(Exception):  # noqa: N818 - it is no error

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from zcoll.engine.request import Request
     from zcoll.engine.shield import NoShield, Shield
     from zcoll.launchers.settings import Liveness
+    from zcoll.payload import Buffer, Payload
     from zcoll.protocol.events import Identity
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Dealer
-    from zcoll.wire import Buffer, Message, Payload
+    from zcoll.wire import Message
 
 MAX_REFUSALS = 256  # failed handshakes that are remembered: for some 10 s
 GIVEN_UP = 0.1  # seconds after a connection's end in which libzmq says it tries again

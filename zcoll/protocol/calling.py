@@ -7,26 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ClosedError, CollectiveError, GroupError, ProtocolError
 from zcoll.operations import by_code
+from zcoll.payload import EMPTY, Payload
 from zcoll.protocol.events import WORLD, Deliver, Fail, TellFunction
 from zcoll.protocol.failures import from_fields, shorten, to_fields
 from zcoll.protocol.pending import Pending
-from zcoll.wire import (
-    EMPTY,
-    Common,
-    Flag,
-    Kind,
-    Message,
-    Payload,
-    pack_fields,
-    parse_fields,
-)
+from zcoll.wire import Common, Flag, Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from zcoll.payload import Buffer
     from zcoll.protocol.events import Contribution, ReplicaInstruction
     from zcoll.protocol.link import Link
-    from zcoll.wire import Buffer
 
 # What rank 0 sends of calls.
 OF_CALLS = (

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from zcoll.errors import MismatchError
+    from zcoll.payload import Payload
     from zcoll.protocol.steps import Step
-    from zcoll.wire import Payload
 
 
 class Calls:

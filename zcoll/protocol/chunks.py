@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from zcoll.errors import ProtocolError
 from zcoll.memory import Growing, copy_of
-from zcoll.wire import (
-    CHUNK_SIZE,
-    Buffer,
-    Kind,
-    Message,
-    Payload,
-    pack_place,
-    parse_place,
-)
+from zcoll.payload import Buffer, Payload
+from zcoll.wire import CHUNK_SIZE, Kind, Message, pack_place, parse_place
 
 Key = tuple[int, int]  # a call: (group, seq)
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from zcoll.errors import CollectiveError
+    from zcoll.payload import Payload
     from zcoll.protocol.events import Identity, Peer, Timing
     from zcoll.protocol.members import Member
-    from zcoll.wire import Payload
 
 
 class Coordinator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zcoll.errors import ClosedError, CollectiveError, ReplicaExitedError
+from zcoll.payload import Payload
 from zcoll.protocol.events import HUB, WORLD, Fold, Forget
 from zcoll.protocol.failures import to_fields
 from zcoll.protocol.groups import Groups
@@ -12,7 +13,7 @@ from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome
 from zcoll.protocol.plans import plan_groups
 from zcoll.protocol.steps import Decide, End, FoldNext, Grant
-from zcoll.wire import Kind, Message, Payload, pack_fields, parse_fields
+from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from zcoll.absence import Absence
     from zcoll.errors import CollectiveError, GroupError, ZcollError
     from zcoll.operations import Operation
+    from zcoll.payload import Buffer, Payload
     from zcoll.protocol.steps import Call
-    from zcoll.wire import Buffer, Message, Payload
+    from zcoll.wire import Message
 
 Peer = bytes  # a connection, by the id that the ROUTER gave it; never a rank
 LOCAL: Peer = b""  # rank 0's own replica, in the coordinator's process

@@ -12,18 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zcoll.operations import Who
+from zcoll.payload import Payload
 from zcoll.protocol.events import HUB
 from zcoll.protocol.members import State
 from zcoll.protocol.outcomes import Outcome, forward, reduced
-from zcoll.wire import INLINE_LIMIT, Common, Kind, Message, Payload
+from zcoll.wire import Common, Kind, Message
 
 if TYPE_CHECKING:
+    from zcoll.payload import Buffer
     from zcoll.protocol.calls import Calls
     from zcoll.protocol.coordinator import Coordinator
     from zcoll.protocol.events import Contribution, Peer
     from zcoll.protocol.members import Member
     from zcoll.protocol.replica import Replica
-    from zcoll.wire import Buffer
 
 
 class Gathering:
@@ -177,12 +178,8 @@ class Gathering:
 
     def _tell(self, member: Member, payload: Payload) -> tuple[Peer, bytes] | None:
         """Tell a replica its outcome; None if that has to wait, or comes in chunks."""
-        body = payload.parts[0] if payload.parts else b""
-        if (
-            member.peer is not None
-            and len(payload.parts) < 2
-            and len(body) <= INLINE_LIMIT
-        ):
+        if member.peer is not None and (payload.inline or not payload.parts):
+            body = payload.parts[0] if payload.parts else b""
             frame = member.link.send_at_once(self._outcomes, HUB, "", body)
             if frame is not None:
                 return member.peer, frame

@@ -18,13 +18,15 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from zcoll.errors import ProtocolError
+from zcoll.payload import Payload
 from zcoll.protocol.chunks import Assembly, Key, Sending
-from zcoll.wire import Flag, Kind, Message, Payload, pack_sizes, parse, parse_sizes
+from zcoll.wire import Flag, Kind, Message, pack_sizes, parse, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zcoll.wire import Buffer, Common
+    from zcoll.payload import Buffer
+    from zcoll.wire import Common
 
 WINDOW = 8 * 1024 * 1024  # bytes of chunks sent and not acknowledged, at most
 ACK_BYTES = 1024 * 1024  # bytes of chunks received after which an ACK goes at once

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from zcoll import bundle
 from zcoll.operations import Folding, Operation, Who
-from zcoll.wire import EMPTY, Payload
+from zcoll.payload import EMPTY, Payload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

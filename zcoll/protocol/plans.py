@@ -14,9 +14,9 @@ from zcoll.wire import pack_fields, parse_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from zcoll.payload import Payload
     from zcoll.protocol.roll import Roll
     from zcoll.protocol.steps import Call
-    from zcoll.wire import Payload
 
 MAX_NAME = 60  # characters of what a group's name says of its parent, or its color
 

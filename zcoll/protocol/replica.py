@@ -29,9 +29,9 @@ from zcoll.protocol.reports import read_ranks, read_report
 from zcoll.wire import Kind, Message, pack_fields, parse_fields
 
 if TYPE_CHECKING:
+    from zcoll.payload import Buffer, Payload
     from zcoll.protocol.events import Contribution, Identity, Timing
     from zcoll.protocol.link import Link
-    from zcoll.wire import Buffer, Payload
 
 
 class Phase(enum.Enum):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from zcoll.errors import CollectiveError, GroupError
     from zcoll.operations import Operation
+    from zcoll.payload import Buffer, Payload
     from zcoll.protocol.outcomes import Outcome
-    from zcoll.wire import Buffer, Payload
 
 
 class Call:

@@ -17,10 +17,11 @@ from zmq.backend import zmq_poll
 
 from zcoll import security
 from zcoll.errors import ConfigurationError
+from zcoll.payload import Buffer
 from zcoll.transport import ipc
 from zcoll.transport.clogs import Clogs
 from zcoll.transport.monitor import Monitor
-from zcoll.wire import MAX_FRAME, Buffer
+from zcoll.wire import MAX_FRAME
 
 if TYPE_CHECKING:
     import socket

@@ -11,8 +11,9 @@ from zcoll.wire import Kind, pack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from zcoll.payload import Buffer
     from zcoll.transport.lane.lane import Lane
-    from zcoll.wire import Buffer, Message
+    from zcoll.wire import Message
 
 _log = logging.getLogger("zcoll.lane")
 

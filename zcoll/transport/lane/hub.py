@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
+    from zcoll.payload import Buffer
     from zcoll.transport.sockets import Router
-    from zcoll.wire import Buffer, Message
+    from zcoll.wire import Message
 
 _log = logging.getLogger("zcoll.lane")
 

@@ -28,10 +28,10 @@ from zcoll.transport.lane.ring import (
 from zcoll.transport.lane.segment import UnavailableError
 
 if TYPE_CHECKING:
+    from zcoll.payload import Buffer
     from zcoll.transport.lane.bell import Ringer
     from zcoll.transport.lane.regions import Reading, Regions
     from zcoll.transport.lane.segment import Segment
-    from zcoll.wire import Buffer
 
 LEAST = 64 * 1024  # bytes of each direction that are in use from the start
 SPACE = 4 * 1024 * 1024  # bytes of each direction at most

@@ -27,8 +27,8 @@ from zcoll.transport.lane.ring import CONSUMED
 from zcoll.transport.lane.segment import Segment
 
 if TYPE_CHECKING:
+    from zcoll.payload import Buffer
     from zcoll.transport.lane.ring import Writer
-    from zcoll.wire import Buffer
 
 _log = logging.getLogger("zcoll.lane")
 

@@ -16,8 +16,9 @@ from zcoll.wire import pack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from zcoll.payload import Buffer
     from zcoll.transport.sockets import Dealer
-    from zcoll.wire import Buffer, Message
+    from zcoll.wire import Message
 
 _log = logging.getLogger("zcoll.lane")
 

@@ -31,7 +31,7 @@ from zcoll.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 WORDS = 3  # of each side
 PUBLISHED, CONSUMED, ASLEEP = range(WORDS)

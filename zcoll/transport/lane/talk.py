@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zcoll.transport.lane.segment import Ticket, UnavailableError
 
 if TYPE_CHECKING:
-    from zcoll.wire import Buffer
+    from zcoll.payload import Buffer
 
 _MAGIC = b"zl"  # where a message of the protocol has "zc"
 VERSION = 2  # of these words and of the layout of the memory
