@@ -147,6 +147,31 @@ def test_in_a_hurry_its_goodbye_does_not_wait_for_its_payloads() -> None:
     assert kinds(bench.replica.take()) == [Kind.CONTRIBUTE]
     bench.replica.leave("done")
     assert kinds(bench.replica.take()) == [Kind.BYE]
+
+
+def test_a_function_that_was_asked_for_goes_before_the_bye() -> None:
+    bench = Bench()
+    seq = bench.call(ALLREDUCE, b"x")
+    bench.replica.take()
+    bench.hear(Kind.FETCH, seq=seq)
+    bench.replica.leave("done")
+    assert kinds(bench.replica.take()) == []
+    bench.replica.calling.equip(0, seq, b"function")
+    assert kinds(bench.replica.take()) == [Kind.FUNCTION, Kind.BYE]
+
+
+def test_a_bye_does_not_wait_for_the_function_of_a_call_that_is_over() -> None:
+    bench = Bench()
+    seq = bench.call(ALLREDUCE, b"x")
+    bench.hear(Kind.FETCH, seq=seq)
+    bench.replica.leave("done")
+    code = ALLREDUCE.code
+    assert Kind.BYE in kinds(bench.hear(Kind.OUTCOME, operation=code, seq=seq))
+    bench = Bench()
+    bench.hear(Kind.FETCH, seq=bench.call(ALLREDUCE, b"x"))
+    bench.replica.leave("done")
+    bench.replica.leave("at once")
+    assert kinds(bench.replica.take()) == [Kind.BYE]
     assert kinds(bench.hear(Kind.GRANT, seq=1)) == []
     bench.replica.leave("done")
     assert kinds(bench.replica.take()) == []

@@ -38,10 +38,13 @@ class Spoke(Node):
         self._hub: Hub | None = None
         self._up: Direction | None = None
         self._down: Direction | None = None
+        self._hung_up = False
         self._short: Key | None = None  # the call that goes the short way
 
     def connect(self) -> None:
         """Get a connection, now or as soon as it can be had."""
+        if self._hung_up:
+            return
         hub = self.group.hub
         if self.now < self.down_until or not hub.running:
             self.group.clock.after(RETRY, lambda: self.when_awake(self.connect))
@@ -98,6 +101,13 @@ class Spoke(Node):
         """What rank 0 sends to this replica."""
         if self._down is not None:
             self._down.send(frames)
+
+    def step(self) -> None:
+        super().step()
+        if self.running and self.replica.gone and not self._hung_up:
+            # Rank 0 must learn that it has been given up; see the engine.
+            self._hung_up = True
+            self.disconnect()
 
     def arrive(self, frames: Frames) -> None:
         """A message has come from rank 0."""

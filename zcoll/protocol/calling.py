@@ -43,6 +43,7 @@ class Calling:
         self.torn_down = False
         self._link = link
         self._out = out
+        self._asked: set[tuple[int, int]] = set()  # calls whose functions rank 0 awaits
         self._expected = Common(Kind.OUTCOME, 0, 0, 0, 0, 0)  # see call_at_once
         self._groups = {WORLD: Pending(WORLD, "", list(range(size)))}
 
@@ -145,6 +146,7 @@ class Calling:
 
     def equip(self, group: int, seq: int, function: Buffer | CollectiveError) -> None:
         """Send the pickled reduce function of a call, or why it cannot be sent."""
+        self._asked.discard((group, seq))
         message = Message(Kind.FUNCTION, group=group, seq=seq)
         if isinstance(function, CollectiveError):
             message.flags = Flag.POISONED
@@ -152,6 +154,15 @@ class Calling:
         else:
             message.body = function
         self._link.send(message)
+
+    @property
+    def owes_functions(self) -> bool:
+        """Whether rank 0 still waits for the reduce function of a call."""
+        return bool(self._asked)
+
+    def withdraw_functions(self) -> None:
+        """No function is sent any more that has not gone."""
+        self._asked.clear()
 
     def leave(self, group: int) -> None:
         """Make no more calls in a group; the others go on. Again, it does nothing."""
@@ -214,12 +225,14 @@ class Calling:
         elif kind is Kind.ACTIVE:
             pending.active = _read_active(parse_fields(message.body))
         elif kind is Kind.FETCH:
+            if seq in pending:
+                self._asked.add((message.group, seq))
             self._out.append(TellFunction(message.group, seq))
         else:
             self._end(pending, parse_fields(message.body))
 
     def _take_outcome(self, pending: Pending, message: Message) -> None:
-        self._link.withdraw(message.group, message.seq)
+        self._withdraw(message.group, message.seq)
         if by_code(message.operation).ends:
             self._tear_down(pending, message.seq)
         if not message.flags & Flag.CHUNKED:
@@ -239,8 +252,13 @@ class Calling:
             self._out.append(Deliver(pending.group, seq, value))
             self._forget(pending)
 
+    def _withdraw(self, group: int, seq: int) -> None:
+        """A call has ended: what is left of this replica's part is not needed."""
+        self._link.withdraw(group, seq)
+        self._asked.discard((group, seq))
+
     def _fail(self, pending: Pending, message: Message) -> None:
-        self._link.withdraw(message.group, message.seq)
+        self._withdraw(message.group, message.seq)
         error = from_fields(parse_fields(message.body))
         if not isinstance(error, CollectiveError):
             raise ProtocolError("a failure with an error of the group")
@@ -276,7 +294,7 @@ class Calling:
         error.group = pending.name
         for seq in pending.end(after, error):
             pending.drop(seq)
-            self._link.withdraw(pending.group, seq)
+            self._withdraw(pending.group, seq)
             self._out.append(Fail(pending.group, seq, error))
         self._forget(pending)
 

@@ -42,6 +42,10 @@ class Pending:
     def __len__(self) -> int:
         return len(self._calls)
 
+    def __contains__(self, seq: int) -> bool:
+        """Whether a call is on its way."""
+        return seq in self._calls
+
     @property
     def quiet(self) -> bool:
         """Whether all calls have ended, and more may be made."""

@@ -77,7 +77,9 @@ class Replica:
         """Take the instructions that have come up, in order."""
         if not self._link.silent:
             self._transmit()
-        if self._farewell is not None and not self._link.owes_payloads:
+        if self._farewell is not None and not (
+            self._link.owes_payloads or self.calling.owes_functions
+        ):
             self._link.send(self._farewell)
             self._farewell = None
             self._transmit()
@@ -157,9 +159,9 @@ class Replica:
     def leave(self, reason: str) -> None:
         """Leave the group; what was sent before still counts.
 
-        Rank 0 hears of it after the last payload that it has granted; or at once,
-        if this is said a second time, and then calls whose payloads have not gone
-        do not count.
+        Rank 0 hears of it after the last payload that it has granted, and the last
+        function that it has asked for; or at once, if this is said a second time, and
+        then calls for which some of that has not gone do not count.
         """
         if self.phase is Phase.JOINED:
             self._farewell = Message(
@@ -168,6 +170,7 @@ class Replica:
             self.phase = Phase.LEAVING
         elif self._farewell is not None:
             self._link.withdraw_all()
+            self.calling.withdraw_functions()
         elif self.phase is Phase.JOINING:
             self.phase = Phase.CLOSED
 
