@@ -57,16 +57,18 @@ def test_replicas_of_one_host_meet_in_shared_memory(secret: str | None) -> None:
         assert crew.run(add_arrays) == [[6.0, 6.0, 6.0, 3.0]] * 3
 
 
-@pytest.mark.parametrize("lane", ["zmq", None])
-def test_it_is_off_by_default(
-    lane: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lane", "way"), [("zmq", "ZeroMQ (ZCOLL_LANE=zmq)"), (None, "shared memory")]
+)
+def test_it_can_be_turned_off(
+    lane: str | None, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ZCOLL_LANE")
     if lane is not None:
         monkeypatch.setenv("ZCOLL_LANE", lane)
     with Crew(2) as crew:
         assert crew.run(add_arrays) == [[3.0, 3.0, 3.0, 2.0]] * 2
-        assert ways_of(crew) == {1: "ZeroMQ (ZCOLL_LANE=zmq)"}
+        assert ways_of(crew) == {1: way}
 
 
 def test_a_way_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,8 +120,12 @@ class Engine(ShortWay):
             BacklogError: Too many calls are in flight, and this thread must not wait.
         """
         made, future = request.made, request.future
-        self._check_group(made.group)
-        self._backlogs.enter(made.group, made.operation.name, self._check_group)
+        try:
+            self._check_group(made.group)
+            self._backlogs.enter(made.group, made.operation.name, self._check_group)
+        except ClosedError as error:
+            error.group = future.group_name
+            raise
         self._inbox.append(lambda: self._take_call(request))
         if not waits:
             self._announce()

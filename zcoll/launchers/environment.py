@@ -253,11 +253,11 @@ def _liveness(
 
 
 def _shares_memory(source: _Source) -> bool:
-    value, _ = source.text("ZCOLL_LANE") or ("zmq", "")
+    value, _ = source.text("ZCOLL_LANE") or ("auto", "")
     if value not in ("auto", "zmq"):
         raise ConfigurationError(
-            f"ZCOLL_LANE={value!r}: it is zmq (never, the default) or auto (shared "
-            "memory between replicas of one host, where that is possible)"
+            f"ZCOLL_LANE={value!r}: it is auto (shared memory "
+            "between replicas of one host, the default) or zmq (never)"
         )
     return value == "auto"
 
