@@ -268,8 +268,9 @@ class Dealer(_Socket):
             # Nothing is queued for a connection that does not stand, so nothing
             # stale reaches a rank 0 that was started again.
             zmq.IMMEDIATE: 1,
-            # Soon enough for the reconnect window, and no flood while rank 0 is down.
-            zmq.RECONNECT_IVL: 50,
+            # Soon enough for a rank 0 that starts at the same time, and no flood while
+            # it is down: each time twice as long.
+            zmq.RECONNECT_IVL: 10,
             zmq.RECONNECT_IVL_MAX: 500,
             zmq.CONNECT_TIMEOUT: 1500,  # a host that is silent is asked again
         }

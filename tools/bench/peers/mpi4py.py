@@ -21,7 +21,7 @@ class Objects:
     """Pickled objects. There are no asynchronous collectives of them."""
 
     def __init__(self, rank: int, size: int, _place: Place) -> None:
-        MPI.Init()
+        MPI.Init_thread()  # as mpi4py does by itself: only then waits yield
         self._comm = MPI.COMM_WORLD
         if (self._comm.Get_rank(), self._comm.Get_size()) != (rank, size):
             raise RuntimeError("mpiexec is not of the MPI that mpi4py uses")
