@@ -220,6 +220,9 @@ class HubLanes:
     def tick(self, now: float) -> None:
         """Time has passed: give back memory that is not needed any more."""
         self._for_each(lambda end: end.tick(now))
+        for peer, end in self._ends.items():
+            if end.begun and not end.sends:
+                self.ways[peer] = "ZeroMQ (no more room for shared memory)"
         if self._regions is not None:
             self._regions.tick(now)
 
