@@ -119,6 +119,7 @@ def test_no_room_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ways_of(crew) == {1: "ZeroMQ (no room for shared memory)"}
 
 
+SIZES = [*range(60_000, 70_000, 500), *range(20_000, 120_000, 1100)]
 NO_MORE_ROOM = dict.fromkeys((1, 2), "ZeroMQ (no more room for shared memory)")
 
 
@@ -222,3 +223,22 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_no_call_waits_for_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for room in the ring goes as soon as there is some."""
+    monkeypatch.setattr("zcoll.engine.loop.TICK", 10 * LIMIT)
+
+    def task(comm: zcoll.Communicator) -> list[int]:
+        made = []
+        for size in SIZES:
+            made.append(len(comm.broadcast(bytes(size), timeout=LIMIT)))
+            made.append(len(comm.gather(bytes(size), timeout=LIMIT) or ""))
+        return made
+
+    with Crew(2) as crew:
+        crew.run(lambda comm: comm.barrier())
+        assert len(ways_of(crew)) == 1
+        first, other = crew.run(task)
+    assert first == [n for size in SIZES for n in (size, 2)]
+    assert other == [n for size in SIZES for n in (size, 0)]

@@ -98,6 +98,9 @@ class Gatherer(Engine):
                     continue
                 self._release(gathering)
             self._take_in(peer, frames, time.monotonic())
+        if self._lanes.busy:  # outcomes of the call before may wait for room
+            self._lanes.flush()
+            self._lanes.ring()
         if not goes_on:
             self._obey(time.monotonic())
         return goes_on

@@ -156,6 +156,9 @@ class Spoke(Engine):
                         continue
                     self._take_long_way(request)
                 self._take_in(frames, now)
+            if self._lane.busy:  # part of what this call sends may wait for room
+                self._lane.flush()
+                self._lane.ring()
         except ProtocolError as error:
             self._mislead(error)
         if outcome is not None or request.begun:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from zcoll.transport.lane.regions import Reading, Regions
     from zcoll.transport.lane.segment import Segment
 
+LARGE = 16 * 1024  # bytes of a message from which one may need more than LEAST
 LEAST = 64 * 1024  # bytes of each direction that are in use from the start
 SPACE = 4 * 1024 * 1024  # bytes of each direction at most
 _FIRST_RING = 4096  # behind the page of the token and the words
@@ -139,7 +140,8 @@ class Lane:
             self.rings = True  # also for what only takes the reader back to the start
             if not (self._reading or self._writer).write(self.backlog[0]):
                 break
-            self._large = self._large or len(self.backlog[0]) > 1
+            size = sum(map(len, self.backlog[0]))
+            self._large = self._large or size > LARGE
             self.backlog.popleft()
 
     def use_no_regions(self) -> None:
