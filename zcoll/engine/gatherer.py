@@ -143,7 +143,7 @@ class Gatherer(Engine):
                 results = guard.run(fold)
         finally:
             if not self._take_wheel(request.made.group):
-                raise Overtaken
+                raise Overtaken(guard.raised)
         if guard.raised is not None:
             raise Interrupted(guard.raised)
         if results is None or not self._inbox or self._inbox[0] is not release:

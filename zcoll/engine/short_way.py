@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 
 
 class Overtaken(Exception):  # noqa: N818 - it is no error
-    """Another thread has taken the wheel meanwhile."""
+    """Another thread has taken the wheel while the program's code ran.
+
+    Args:
+        error: What a signal's handler has raised in that code, or None.
+
+    Attributes:
+        error: As given.
+    """
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Interrupted(BaseException):
@@ -91,8 +102,10 @@ class ShortWay(Loop):
             if now < self._tick_at:  # else the long way does what is due
                 self._active_at = now
                 return self._go_short_way(request, guard)
-        except Overtaken:
+        except Overtaken as overtaken:
             holds = False
+            if overtaken.error is not None:
+                raise Interrupted(overtaken.error) from None
         except Exception as broken:
             self._broken = broken
         finally:
