@@ -268,9 +268,10 @@ class Dealer(_Socket):
             # Nothing is queued for a connection that does not stand, so nothing
             # stale reaches a rank 0 that was started again.
             zmq.IMMEDIATE: 1,
-            # Soon enough for a rank 0 that starts at the same time, and no flood while
-            # it is down: each time twice as long.
-            zmq.RECONNECT_IVL: 10,
+            # Soon enough for the reconnect window, and for a rank 0 that starts at the
+            # same time; and no flood while it is down: each time twice as long. It
+            # stays the first where handshakes are refused: never over a socket file.
+            zmq.RECONNECT_IVL: 10 if place.kind == "ipc" else 50,
             zmq.RECONNECT_IVL_MAX: 500,
             zmq.CONNECT_TIMEOUT: 1500,  # a host that is silent is asked again
         }
