@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 import tracemalloc
 from typing import TYPE_CHECKING, Any
@@ -317,3 +318,21 @@ def test_thousands_of_splits_leave_no_growth(size: int) -> None:
         assert grown < rounds * 200  # bytes; what is kept of a group would be more
         hub = crew.run(lambda comm: comm._engine)[0]
         assert len(hub._coordinator.decisions.groups) <= 2  # type: ignore[union-attr]
+
+
+def test_the_function_is_that_of_the_groups_lowest_rank(
+    crew_of: Callable[[int], Crew],
+) -> None:
+    """Also when rank 0's process is another one of the group, and knows a function."""
+
+    def task(comm: zcoll.Communicator) -> list[int]:
+        group = comm.split(0, key=-comm.replica_rank)
+        assert group is not None
+        for _ in range(5):
+            comm.allreduce(1, operator.add)  # it is known to be quick
+        mine = operator.sub if group.replica_rank == 0 else operator.add
+        found = [group.allreduce(comm.replica_rank, mine) for _ in range(50)]
+        group.close()
+        return found
+
+    assert crew_of(2).run(task) == [[1] * 50] * 2

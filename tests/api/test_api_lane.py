@@ -242,3 +242,23 @@ def test_no_call_waits_for_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> Non
         first, other = crew.run(task)
     assert first == [n for size in SIZES for n in (size, 2)]
     assert other == [n for size in SIZES for n in (size, 0)]
+
+
+def test_who_sleeps_is_woken_for_what_comes_in_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("zcoll.engine.loop.TICK", 10 * LIMIT)
+
+    def task(comm: zcoll.Communicator) -> int:
+        total = 0
+        for _ in range(30):
+            if comm.replica_rank == 0:
+                time.sleep(0.003)  # the other one sleeps by then, or it does not
+            total += len(comm.allgather(bytes(20_000), timeout=LIMIT))
+            comm.barrier(timeout=LIMIT)
+        return total
+
+    with Crew(2) as crew:
+        crew.run(lambda comm: comm.barrier())
+        assert len(ways_of(crew)) == 1
+        assert crew.run(task) == [60, 60]

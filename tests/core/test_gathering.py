@@ -287,3 +287,11 @@ def test_nothing_else_may_be_under_way() -> None:
     assert Gathering.begin(hub.machine, hub.replica, made()) is None, "not silent"
     hub.pump()
     assert Gathering.begin(hub.machine, hub.replica, made()) is None, "it is over"
+
+
+def test_the_function_of_another_replica_comes_behind_its_part() -> None:
+    hub = Hub()
+    hub.machine.decisions.groups.world.roll.ranks = [1, 0, 2]
+    assert Gathering.begin(hub.machine, hub.replica, made()) is None
+    barrier = made(BARRIER, None)
+    assert Gathering.begin(hub.machine, hub.replica, barrier) is not None

@@ -189,3 +189,19 @@ def test_without_a_shield_nothing_is_in_the_way() -> None:
         code: Callable[[], int] = lambda: 4  # noqa: E731
         assert guard.run(code) == 4
         assert guard.raised is None
+
+
+def test_a_real_time_signals_handler_that_was_changed_stays_changed() -> None:
+    number = signal.SIGRTMIN + 1
+    before = signal.getsignal(number)
+    try:
+        signal.signal(number, lambda *_: None)
+        with shield(thorough=True):
+            pass
+        for action in (lambda *_: None, signal.SIG_IGN):
+            signal.signal(number, action)
+            with shield(thorough=False):
+                pass
+            assert signal.getsignal(number) is action
+    finally:
+        signal.signal(number, before)

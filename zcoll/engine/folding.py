@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zcoll import codec
@@ -274,7 +275,8 @@ class Folder:
 
 def _code(reduce_fn: ReduceFn) -> object:
     """What is the same of a function that is made anew for each call."""
-    return getattr(reduce_fn, "__code__", type(reduce_fn))
+    code = reduce_fn.__code__ if isinstance(reduce_fn, FunctionType) else None
+    return type(reduce_fn) if code is None else code
 
 
 def _encode_whole(value: Any, reduce_fn: ReduceFn) -> Payload:

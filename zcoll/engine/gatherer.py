@@ -103,6 +103,7 @@ class Gatherer(Engine):
             self._lanes.ring()
         if not goes_on:
             self._obey(time.monotonic())
+            self._lanes.ring()
         return goes_on
 
     def _release(self, gathering: Gathering) -> None:
@@ -141,6 +142,9 @@ class Gatherer(Engine):
         try:
             with user_code():
                 results = guard.run(fold)
+        except Exception:
+            if guard.raised is None:  # else it is a signal's, between two steps
+                raise
         finally:
             if not self._take_wheel(request.made.group):
                 raise Overtaken(guard.raised)
@@ -157,9 +161,9 @@ class Gatherer(Engine):
         for peer, frame in frames:
             if not self._lanes.send_numbered(peer, [frame]):
                 self._coordinator.unreachable(peer, now)
-        self._lanes.ring()
-        if not self._coordinator.silent:
+        if not self._coordinator.silent:  # what goes in chunks
             self._obey(now)
+        self._lanes.ring()
         return outcome
 
     def _take_in(self, peer: Peer, frames: list[Buffer], now: float) -> None:

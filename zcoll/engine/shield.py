@@ -29,6 +29,7 @@ _SIGNALS: list[int] = sorted(valid_signals())
 # Those for which programs have handlers: real-time signals hardly ever, and to look at
 # all takes 5 us.
 _USUAL = [number for number in _SIGNALS if number < 32]
+_USUAL_SET = frozenset(_USUAL)
 
 
 class Woken(BaseException):
@@ -80,6 +81,8 @@ class Shield:
         self._mode = _Mode.HELD
         try:
             for pair in self._wanted:
+                if pair[0] not in _USUAL_SET and getsignal(pair[0]) is not pair[1]:
+                    continue  # the program has changed it since the last thorough look
                 self._replaced.append(pair)
                 set_handler(pair[0], self._handler)
         except BaseException:  # a signal whose handler had its place still

@@ -16,6 +16,7 @@ from zmq.backend import zmq_poll
 
 from zcoll.engine.loop import Loop
 from zcoll.engine.shield import Woken, shield
+from zcoll.errors import ZcollError
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -83,13 +84,20 @@ class ShortWay(Loop):
                 outcome = self._try_short_way(request, guard)
         except BaseException as error:  # a signal's handler has raised it
             if outcome is None and not request.begun:
-                self.submit(request, waits=False)
+                self._call_all_the_same(request)
             if isinstance(error, Interrupted):
                 raise error.error from None
             raise
         if outcome is None and not request.begun:
             self.submit(request, waits=True)
         return outcome
+
+    def _call_all_the_same(self, request: Request) -> None:
+        """The caller gets a signal's error, and its value back; the others wait."""
+        if request.made.payload is not None:
+            request.made.payload.snapshot()
+        with contextlib.suppress(ZcollError):  # what has come first is what is raised
+            self.submit(request, waits=False)
 
     def _try_short_way(
         self, request: Request, guard: Shield | NoShield
@@ -98,10 +106,10 @@ class ShortWay(Loop):
             return None
         holds = True
         try:
-            now = time.monotonic()
-            if now < self._tick_at:  # else the long way does what is due
-                self._active_at = now
-                return self._go_short_way(request, guard)
+            now = self._active_at = time.monotonic()
+            if now >= self._tick_at:
+                self._act(frozenset())  # what is due
+            return self._go_short_way(request, guard)
         except Overtaken as overtaken:
             holds = False
             if overtaken.error is not None:

@@ -163,6 +163,7 @@ class Spoke(Engine):
             self._mislead(error)
         if outcome is not None or request.begun:
             self._obey(now)
+            self._lane.ring()
         return outcome
 
     def _mind_lane(self, act: Callable[[], object]) -> None:

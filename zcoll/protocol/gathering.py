@@ -82,6 +82,8 @@ class Gathering:
             or operation.ends
             or operation.makes is not None
             or operation.spread
+            # Then the function is another replica's, and comes behind its part.
+            or (operation.folding is not None and calls.roll.ranks[0] != HUB)
             or made.error is not None
             or not (payload is None or payload.inline)
         ):
