@@ -24,6 +24,8 @@ import zcoll
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_masked: Any = np.ma  # its functions have types with some versions of NumPy only
+
 MEBI = 1 << 20
 
 
@@ -192,7 +194,9 @@ ARRAYS: dict[str, Callable[[int], Any]] = {
     "empty 2-d": lambda rank: np.empty((0, 3)),
     "empty 3-d": lambda rank: np.empty((3, 0, 2), order="F"),
     "NumPy scalar": lambda rank: np.float32(rank + 0.25),
-    "masked": lambda rank: np.ma.masked_array([1, 2, rank], mask=[False, True, False]),
+    "masked": lambda rank: _masked.masked_array(
+        [1, 2, rank], mask=[False, True, False]
+    ),
     "3 MiB": lambda rank: np.full(3 * MEBI // 8, rank, np.float64),
     "1 MiB and 8 bytes": lambda rank: np.arange(MEBI // 8 + 1) + rank,
     "many in a dict": lambda rank: {

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from zcoll import codec
 from zcoll.payload import Payload
 
+_masked: Any = np.ma  # its functions have types with some versions of NumPy only
+
 LARGE = codec.OUT_OF_BAND
 
 
@@ -160,7 +162,7 @@ def frozen(array: Any) -> Any:
         lambda: frozen(np.asfortranarray(np.ones((300, 300)))),
         lambda: np.broadcast_to(np.arange(3), (4, 3)),
         lambda: np.frombuffer(bytes(LARGE), dtype=np.uint8),
-        lambda: frozen(np.ma.masked_array(np.arange(LARGE), mask=False).data),
+        lambda: frozen(_masked.masked_array(np.arange(LARGE), mask=False).data),
     ],
 )
 @pytest.mark.parametrize("by_value", [False, True], ids=["pickle", "cloudpickle"])
