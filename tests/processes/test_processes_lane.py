@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import pytest
 from job import JOBS, Finished, clean_environment, run_job, run_program
 from ports import ipc_port
 from processes.lane_calls import call_often
+from processes.limits import memory_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,3 +135,22 @@ def test_a_shared_memory_directory_of_16_mb(results: Path) -> None:
     finished = run_program(command, results, {"ZCOLL_LANE": "auto"})
     check(finished, 3, 50)
     assert finished.output == ""  # and nothing is left there
+
+
+@pytest.mark.parametrize("megabytes", [100, 160, 200, 240, 600])
+def test_a_limit_on_memory(results: Path, megabytes: int) -> None:
+    """The system kills who needs more than there is; nobody touches what is not there.
+
+    Shared memory counts as its processes' own. With SIGBUS a process would end that
+    writes to memory which was promised, and is not there.
+    """
+    enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    words = ["-m", "zcoll", "run", "-n", "3", "--", str(JOBS / "lane.py")]
+    words += ["40", "0", str(16 * MIB), "1"]
+    with memory_limit(f"zcoll-{os.getpid()}-{megabytes}", megabytes * MIB) as group:
+        command = ["sh", "-c", enter, str(group), sys.executable, *words]
+        finished = run_program(command, results)
+    assert "SIGBUS" not in finished.errors
+    if megabytes == 600:
+        check(finished, 3, 40, "auto")
+    assert finished.code in (0, -signal.SIGKILL, 128 + signal.SIGKILL)
