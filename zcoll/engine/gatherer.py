@@ -6,29 +6,22 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-import zmq
-
 from zcoll.engine.engine import Engine
-from zcoll.engine.folding import Folder
-from zcoll.engine.lookout import Lookout
 from zcoll.engine.shield import Woken
 from zcoll.engine.short_way import Interrupted, Overtaken
 from zcoll.errors import ProtocolError
 from zcoll.protocol.gathering import Gathering
-from zcoll.transport.lane.hub import HubLanes
 from zcoll.wire import Kind, parse
 from zcoll.worker import user_code
 
 if TYPE_CHECKING:
-    from zcoll.codec import Loads
+    from zcoll.engine.folding import Folder
     from zcoll.engine.request import Request
     from zcoll.engine.shield import NoShield, Shield
-    from zcoll.launchers.settings import Liveness
     from zcoll.payload import Buffer, Payload
     from zcoll.protocol.coordinator import Coordinator
-    from zcoll.protocol.events import Identity, Peer
-    from zcoll.protocol.replica import Replica
-    from zcoll.transport.address import Place
+    from zcoll.protocol.events import Peer
+    from zcoll.transport.lane.hub import HubLanes
     from zcoll.transport.sockets import Router
 
 BATCH = 256  # messages taken in before outcomes go out
@@ -37,28 +30,11 @@ BATCH = 256  # messages taken in before outcomes go out
 class Gatherer(Engine):
     """The engine of rank 0, as far as its own calls go the short way."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        replica: Replica,
-        place: Place,
-        liveness: Liveness,
-        loads: Loads | None,
-        coordinator: Coordinator,
-        router: Router,
-        *,
-        shares_memory: bool,
-    ) -> None:
-        super().__init__(identity, replica, place, liveness, loads)
-        self._coordinator = coordinator
-        self._router = router
-        self._lanes = HubLanes(
-            router, self._bell.fd, self._is_admitted, wanted=shares_memory
-        )
-        self._lookout = Lookout(self._lanes, identity.num_replicas)
-        coordinator.ways = self._lanes.ways
-        self._folder = Folder(loads, coordinator.reports.reducing)
-        self._brief.append((router.socket, zmq.POLLIN))
+    # Made by the engine: what it gathers by.
+    _coordinator: Coordinator
+    _router: Router
+    _lanes: HubLanes
+    _folder: Folder
 
     def _go_short_way(
         self, request: Request, guard: Shield | NoShield
@@ -175,9 +151,6 @@ class Gatherer(Engine):
         if message.kind is Kind.HELLO:
             self._lanes.drop(peer)  # from here on the stream starts anew
         self._coordinator.receive(peer, message, now)
-
-    def _is_admitted(self, peer: Peer) -> bool:
-        return self._coordinator.membership.by_peer(peer) is not None
 
     def _obey(self, now: float) -> None:
         """Carry out what the machines have decided."""

@@ -6,12 +6,17 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
+import zmq
+
 from zcoll.engine.engine import Key
+from zcoll.engine.folding import Folder
 from zcoll.engine.functions import name_function
 from zcoll.engine.gatherer import BATCH, Gatherer
+from zcoll.engine.lookout import Lookout
 from zcoll.engine.loop import Errand
 from zcoll.payload import Payload
 from zcoll.protocol.events import LOCAL, Deliver, Fail, Fold, Forget, Note, Send
+from zcoll.transport.lane.hub import HubLanes
 from zcoll.transport.monitor import Event
 
 if TYPE_CHECKING:
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from zcoll.errors import CollectiveError, GroupError
     from zcoll.launchers.settings import Liveness
     from zcoll.protocol.coordinator import Coordinator
-    from zcoll.protocol.events import Identity
+    from zcoll.protocol.events import Identity, Peer
     from zcoll.protocol.replica import Replica
     from zcoll.transport.address import Place
     from zcoll.transport.sockets import Router
@@ -48,10 +53,16 @@ class Hub(Gatherer):
         *,
         shares_memory: bool,
     ) -> None:
-        super().__init__(
-            *(identity, replica, place, liveness, loads, coordinator, router),
-            shares_memory=shares_memory,
+        super().__init__(identity, replica, place, liveness, loads)
+        self._coordinator = coordinator
+        self._router = router
+        self._lanes = HubLanes(
+            router, self._bell.fd, self._is_admitted, wanted=shares_memory
         )
+        self._lookout = Lookout(self._lanes, identity.num_replicas)
+        coordinator.ways = self._lanes.ways
+        self._folder = Folder(loads, coordinator.reports.reducing)
+        self._brief.append((router.socket, zmq.POLLIN))
         self._waiters: list[threading.Event] = []  # for nobody to need this process
         self._probes: list[float] = []
         for socket in (router.socket, router.monitor, router.zap):
@@ -120,6 +131,9 @@ class Hub(Gatherer):
         dying = bool(self._probes)  # a lane is emptied before its replica is given up
         for peer, frames in self._lanes.receive(BATCH, socket=socket, everything=dying):
             self._take_in(peer, frames, now)
+
+    def _is_admitted(self, peer: Peer) -> bool:
+        return self._coordinator.membership.by_peer(peer) is not None
 
     def _tick(self, now: float) -> None:
         self._router.cut_clogged(now)

@@ -138,9 +138,7 @@ class Gathering:
         return found
 
     def conclude(
-        self,
-        results: list[Payload] | None,
-        now: float,
+        self, results: list[Payload] | None, now: float
     ) -> tuple[list[tuple[Peer, bytes]], Payload]:
         """Take in all that is held, and decide the call.
 
